@@ -261,7 +261,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One search on one task. Times are Unix seconds."""
+    """One search on one task. Times are Unix seconds.
+
+    `best` is the number of the best candidate; `facts` is what the judge said of task and machine.
+    """
 
     id: int
     name: str
@@ -275,6 +278,13 @@ class Run:
     active_seconds: float = 0.0
     device: str = ""
     reason: str | None = None
+    best: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def budget(self) -> int:
+        """How many candidates the run may judge."""
+        return int(self.settings["budget"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,134 @@
+"""What a person can set, and the layers it comes from: later ones win.
+
+Defaults, the user's `kernelgrove.toml`, the project's `kernelgrove.toml`, `KERNELGROVE_*` variables,
+and flags actually typed. A run stores its settings as they were when it was made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from engine.records import Gate
+
+
+class SettingsError(ValueError):
+    """A setting is wrong; the message names it and says what it may be."""
+
+
+class PolicySettings(BaseModel):
+    """The tree policy; defaults are those of the published AdaExplore runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    exploration: Annotated[float, Field(ge=0)] = 0.3
+    max_weight: Annotated[float, Field(ge=0, le=1)] = 0.0
+    structural_probability: Annotated[float, Field(ge=0, le=1)] = 0.2
+    local_limit: Annotated[int, Field(ge=1)] = 2
+    context_pool: Annotated[int, Field(ge=1)] = 5
+    reward: Literal["log", "paper"] = "log"
+
+
+class RunSettings(BaseModel):
+    """Everything that decides how one search goes. Times are in seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    budget: Annotated[int, Field(ge=1, le=1_000_000)] = 30
+    max_time: Annotated[float, Field(gt=0)] | None = None
+    proposer: Literal["auto", "compiler"] = "auto"
+    seed: int = 0
+    gate: Gate = Gate.NONE
+    max_waiting: Annotated[int, Field(ge=1)] = 8
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    allow: tuple[str, ...] = ()
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    arch: Annotated[str, Field(pattern=r"^sm_\d+$")] = "sm_90"
+    python: str = sys.executable
+    numerics: Literal["strict", "reduced", "bf16"] = "reduced"
+    timeout: Annotated[float, Field(gt=0)] = 120.0
+    policy: PolicySettings = PolicySettings()
+
+
+class Settings(BaseSettings):
+    """The layered settings: the database, and what a new run gets unless a flag says otherwise."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="KERNELGROVE_", env_nested_delimiter="__", extra="ignore", env_ignore_empty=True
+    )
+    toml_files: ClassVar[tuple[Path, ...]] = ()
+
+    db: Path = Path("runs.db")
+    ascii: bool = False
+    run: RunSettings = RunSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Orders the layers: typed flags, environment, then files with the project's last word."""
+        files = [TomlConfigSettingsSource(settings_cls, path) for path in reversed(cls.toml_files)]
+        return (init_settings, env_settings, *files)
+
+
+def user_settings_file() -> Path:
+    """Where the user's own settings are: `$XDG_CONFIG_HOME/kernelgrove/kernelgrove.toml`."""
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "kernelgrove" / "kernelgrove.toml"
+
+
+def load_settings(config: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+    """Reads all layers. `config` replaces the project's file; `flags` holds only what was typed.
+
+    Raises:
+        SettingsError: a file cannot be read, or a value is not allowed; one sentence.
+    """
+    if config is not None and not config.is_file():
+        raise SettingsError(f"the settings file {config} does not exist; name another with --config")
+    project = config or Path("kernelgrove.toml")
+    layered = type("LayeredSettings", (Settings,), {"toml_files": (user_settings_file(), project)})
+    try:
+        settings: Settings = layered(**(flags or {}))
+    except ValidationError as error:
+        raise SettingsError(_first_problem(error)) from error
+    except ValueError as error:
+        raise SettingsError(
+            f"a settings file cannot be read: {error}; correct {project} or {user_settings_file()}"
+        ) from error
+    return settings
+
+
+def parse_run_settings(values: Mapping[str, Any]) -> RunSettings:
+    """Checks the settings of a run, as stored or as typed.
+
+    Raises:
+        SettingsError: one sentence that names the first wrong setting.
+    """
+    try:
+        return RunSettings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(_first_problem(error)) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"]) or "settings"
+    value = problem.get("input")
+    shown = f" (got {value!r})" if not isinstance(value, dict) else ""
+    return f"the setting {where} is wrong: {problem['msg']}{shown}"

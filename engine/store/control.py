@@ -1,0 +1,287 @@
+"""The side of people and launchers: makes runs, asks things of them, edits skills.
+
+Nothing here judges, proposes or waits for an engine.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from skills.memory import SkillMemory
+from skills.rule_files import shipped_rules
+
+from engine.events import CandidateAdded, CommandAnswered, CommandQueued, RunChanged, SkillChanged
+from engine.records import (
+    CandidateState,
+    Command,
+    CommandKind,
+    CommandState,
+    ProposerKind,
+    RunState,
+    Step,
+    Task,
+)
+from engine.settings import RunSettings
+from engine.store import lease, steering
+from engine.store.database import open_writable, transaction
+from engine.store.journal import record
+from engine.store.rows import command_from, put_text
+
+_WITHOUT_ENGINE = (
+    CommandKind.PRUNE,
+    CommandKind.RESTORE,
+    CommandKind.PIN,
+    CommandKind.UNPIN,
+)
+
+
+class Control:
+    """A writable connection for what people do; to be used from one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = open_writable(path)
+        self._db.conn.row_factory = sqlite3.Row
+        self.path = path
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._db.close()
+
+    # Runs
+
+    def create_run(self, task: Task, settings: RunSettings, name: str = "") -> int:
+        """Writes a new run with its task, its seeds and the shipped skills; returns its number."""
+        now = time.time()
+        with transaction(self._db) as connection:
+            task_id = _keep_task(connection, task)
+            cursor = connection.execute(
+                "INSERT INTO runs (name, task, state, settings, budget, seed, judge_seed, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    name or task.name,
+                    task_id,
+                    RunState.CREATED,
+                    settings.model_dump_json(),
+                    settings.budget,
+                    settings.seed,
+                    secrets.randbits(62),
+                    now,
+                ),
+            )
+            run = cursor.lastrowid
+            assert run is not None
+            record(connection, run, RunChanged(RunState.CREATED))
+            _seed_skills(connection)
+        return run
+
+    def fail_to_start(self, run: int, reason: str) -> None:
+        """Marks a run whose engine could not be started."""
+        with transaction(self._db) as connection:
+            connection.execute(
+                "UPDATE runs SET state = ?, reason = ?, ended_at = ? WHERE id = ?",
+                (RunState.FAILED, reason, time.time(), run),
+            )
+            record(connection, run, RunChanged(RunState.FAILED, reason))
+
+    # Commands
+
+    def ask(self, run: int, kind: CommandKind, candidate: int | None = None, argument: str = "") -> Command:
+        """Asks something of a run.
+
+        With a living engine the command is queued for it. Without one, prune, restore, pin and unpin
+        apply at once; the others wait for `resume`, and the answer says so.
+
+        Raises:
+            KeyError: there is no such run.
+        """
+        with transaction(self._db) as connection:
+            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone() is None:
+                raise KeyError(f"there is no run {run} in {self.path}")
+            cursor = connection.execute(
+                "INSERT INTO commands (run, kind, candidate, argument, state, author, created_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (run, kind, candidate, argument, CommandState.QUEUED, _author(), time.time()),
+            )
+            assert cursor.lastrowid is not None
+            record(connection, run, CommandQueued(cursor.lastrowid, kind, candidate=candidate))
+            command = _command(connection, cursor.lastrowid)
+            holder = lease.holder_of(connection, run)
+            if holder is None or not holder.alive:
+                self._without_engine(connection, command)
+            return _command(connection, command.id)
+
+    def _without_engine(self, connection: sqlite3.Connection, command: Command) -> None:
+        if command.kind not in _WITHOUT_ENGINE:
+            connection.execute(
+                "UPDATE commands SET answer = ? WHERE id = ?",
+                (f"no engine works on run {command.run}; this waits for: kernelgrove resume {command.run}", command.id),
+            )
+            return
+        try:
+            text = apply_flag(connection, command)
+        except steering.Refused as refusal:
+            steering.answer(connection, command, CommandState.REFUSED, str(refusal))
+        else:
+            steering.answer(connection, command, CommandState.DONE, text)
+
+    def retract(self, run: int, command: int) -> Command:
+        """Takes back a command that nobody answered yet; its state tells whether that was so.
+
+        Raises:
+            KeyError: the run has no such command.
+        """
+        with transaction(self._db) as connection:
+            changed = connection.execute(
+                "UPDATE commands SET state = ?, answer = 'taken back', answered_at = ? WHERE id = ? AND run = ? AND state = ?",
+                (CommandState.RETRACTED, time.time(), command, run, CommandState.QUEUED),
+            ).rowcount
+            found = _command(connection, command)
+            if found.run != run:
+                raise KeyError(f"run {run} has no command {command}")
+            if changed:
+                record(
+                    connection,
+                    run,
+                    CommandAnswered(command, found.kind, found.state, found.answer, candidate=found.candidate),
+                )
+            return found
+
+    def add_human(self, run: int, parent: int | None, source: str, idea: str) -> int:
+        """Enters a person's own kernel as a child; it needs no approval and costs no budget.
+
+        Raises:
+            KeyError: there is no such run or parent.
+        """
+        now = time.time()
+        with transaction(self._db) as connection:
+            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone() is None:
+                raise KeyError(f"there is no run {run} in {self.path}")
+            depth = 1
+            if parent is not None:
+                row = connection.execute(
+                    "SELECT depth FROM candidates WHERE run = ? AND number = ?", (run, parent)
+                ).fetchone()
+                if row is None:
+                    raise KeyError(f"run {run} has no candidate {parent}")
+                depth = row[0] + 1
+            number = connection.execute(
+                "SELECT coalesce(max(number), 0) + 1 FROM candidates WHERE run = ?", (run,)
+            ).fetchone()[0]
+            step = Step.STRUCTURAL if parent is None else Step.LOCAL
+            connection.execute(
+                "INSERT INTO candidates (run, number, parent, step, proposer, state, idea, depth, source_hash, approved,"
+                " created_at, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
+                (
+                    run,
+                    number,
+                    parent,
+                    step,
+                    ProposerKind.HUMAN,
+                    CandidateState.QUEUED,
+                    idea,
+                    depth,
+                    put_text(connection, source),
+                    now,
+                    now,
+                ),
+            )
+            record(connection, run, CandidateAdded(number, parent, step, ProposerKind.HUMAN, CandidateState.QUEUED))
+        return int(number)
+
+    # Skills
+
+    @contextmanager
+    def skills(self) -> Iterator[SkillMemory]:
+        """The skill memory in one transaction: what the block changes is kept together, or not at all.
+
+        Call `skill_changed` inside the block for each rule that was changed.
+        """
+        with transaction(self._db) as connection:
+            yield SkillMemory(connection)
+
+    def skill_changed(self, skill: int, name: str, revision: int, change: str) -> None:
+        """Writes the event of a skill's change; only inside a `skills` block."""
+        assert self._db.conn.in_transaction, "skill_changed belongs inside a skills block"
+        record(self._db.conn, None, SkillChanged(skill, name, revision, change))
+
+
+def apply_flag(connection: sqlite3.Connection, command: Command) -> str:
+    """Carries out a command that needs no engine; returns the answer.
+
+    Raises:
+        Refused: the command makes no sense.
+    """
+    if command.candidate is None:
+        raise steering.Refused(f"{command.kind} needs a candidate")
+    match command.kind:
+        case CommandKind.PRUNE:
+            return steering.prune(connection, command.run, command.candidate)
+        case CommandKind.RESTORE:
+            return steering.restore(connection, command.run, command.candidate)
+        case CommandKind.PIN | CommandKind.UNPIN:
+            return steering.set_pinned(connection, command.run, command.candidate, command.kind is CommandKind.PIN)
+        case _:
+            raise steering.Refused(f"{command.kind} needs an engine")
+
+
+def _keep_task(connection: sqlite3.Connection, task: Task) -> int:
+    source_hash = put_text(connection, task.source)
+    row = connection.execute(
+        "SELECT id FROM tasks WHERE name = ? AND source_hash = ?", (task.name, source_hash)
+    ).fetchone()
+    if row is not None:
+        return int(row[0])
+    task_id = connection.execute(
+        "INSERT INTO tasks (name, family, format, path, source_hash) VALUES (?, ?, ?, ?, ?)",
+        (task.name, task.family, task.format, task.path, source_hash),
+    ).lastrowid
+    assert task_id is not None
+    connection.executemany(
+        "INSERT INTO cases (task, position, name, weight, overrides, small_overrides, atol, rtol)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                task_id,
+                position,
+                case.name,
+                case.weight,
+                json.dumps(case.overrides),
+                json.dumps(case.small_overrides),
+                case.atol,
+                case.rtol,
+            )
+            for position, case in enumerate(task.cases)
+        ],
+    )
+    return task_id
+
+
+def _seed_skills(connection: sqlite3.Connection) -> None:
+    SkillMemory(connection).seed(shipped_rules())
+
+
+def _command(connection: sqlite3.Connection, command: int) -> Command:
+    row = connection.execute("SELECT * FROM commands WHERE id = ?", (command,)).fetchone()
+    if row is None:
+        raise KeyError(f"there is no command {command}")
+    return command_from(row)
+
+
+def _author() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"

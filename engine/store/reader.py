@@ -1,0 +1,215 @@
+"""The read-only side for screens and look-ups: cheap questions to a file that others write.
+
+A screen asks `data_version` often (microseconds), and only when it moved asks for the events after its
+cursor and for the rows those events name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skills.memory import SkillMemory
+
+from engine.events import RecordedEvent, from_json
+from engine.records import Candidate, CandidateState, Command, CommandState, Evaluation, Run, Task, Verdict
+from engine.store import lease
+from engine.store.database import open_read_only
+from engine.store.rows import (
+    RUN_QUERY,
+    candidate_from,
+    command_from,
+    evaluation_from_json,
+    get_text,
+    run_from,
+    task_from,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOverview:
+    """A run with the counts and the best that a list of runs shows. Times in microseconds."""
+
+    run: Run
+    candidates: int
+    judged: int
+    correct: int
+    waiting_approval: int
+    best_time_us: float | None
+    best_speedup: float | None
+    engine: lease.Holder | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalNote:
+    """How a candidate came about: who was asked, why there, and how to make it again."""
+
+    proposer: str
+    state: str
+    why: Mapping[str, Any]
+    recipe: Mapping[str, Any] | None
+    failure: str | None
+    started_at: float
+    ended_at: float | None
+
+
+class Reader:
+    """A read-only connection; to be used from one thread, cheap to open."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = open_read_only(path)
+        self.path = path
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connection.close()
+
+    def data_version(self) -> int:
+        """A number that changes whenever another connection has committed."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    # Runs
+
+    def runs(self) -> list[RunOverview]:
+        """All runs, newest first."""
+        rows = self._connection.execute(f"{RUN_QUERY} ORDER BY runs.id DESC").fetchall()
+        return [self._overview(run_from(row)) for row in rows]
+
+    def run(self, run: int) -> RunOverview | None:
+        """One run."""
+        row = self._connection.execute(f"{RUN_QUERY} WHERE runs.id = ?", (run,)).fetchone()
+        return None if row is None else self._overview(run_from(row))
+
+    def _overview(self, run: Run) -> RunOverview:
+        counts = self._connection.execute(
+            "SELECT count(*), coalesce(sum(state IN (?, ?) AND proposer != 'human'), 0),"
+            " coalesce(sum(verdict = ?), 0), coalesce(sum(state = ?), 0)"
+            " FROM candidates WHERE run = ?",
+            (
+                CandidateState.EVALUATED,
+                CandidateState.FAILED,
+                Verdict.CORRECT,
+                CandidateState.AWAITING_APPROVAL,
+                run.id,
+            ),
+        ).fetchone()
+        best = self._connection.execute(
+            "SELECT time_us, speedup FROM candidates WHERE run = ? AND number = ?", (run.id, run.best)
+        ).fetchone()
+        return RunOverview(
+            run,
+            candidates=counts[0],
+            judged=counts[1],
+            correct=counts[2],
+            waiting_approval=counts[3],
+            best_time_us=best[0] if best else None,
+            best_speedup=best[1] if best else None,
+            engine=self.holder(run.id),
+        )
+
+    def holder(self, run: int) -> lease.Holder | None:
+        """Who works, or last worked, on a run."""
+        return lease.holder_of(self._connection, run)
+
+    def task(self, run: int) -> Task:
+        """The task of a run."""
+        row = self._connection.execute("SELECT task FROM runs WHERE id = ?", (run,)).fetchone()
+        if row is None:
+            raise KeyError(f"there is no run {run} in {self.path}")
+        return task_from(self._connection, row[0])
+
+    # Candidates
+
+    def candidates(self, run: int, numbers: list[int] | None = None) -> list[Candidate]:
+        """All candidates of a run in the order of their numbers, or those with the given numbers."""
+        if numbers is None:
+            rows = self._connection.execute("SELECT * FROM candidates WHERE run = ? ORDER BY number", (run,))
+        else:
+            rows = self._connection.execute(
+                "SELECT candidates.* FROM json_each(?) AS wanted JOIN candidates"
+                " ON candidates.run = ? AND candidates.number = wanted.value ORDER BY number",
+                (json.dumps(numbers), run),
+            )
+        return [candidate_from(row) for row in rows]
+
+    def source(self, run: int, number: int) -> str | None:
+        """A candidate's text, None while it has none."""
+        row = self._connection.execute(
+            "SELECT source_hash FROM candidates WHERE run = ? AND number = ?", (run, number)
+        ).fetchone()
+        return None if row is None else get_text(self._connection, row[0])
+
+    def evaluation(self, run: int, number: int) -> Evaluation | None:
+        """The latest finished evaluation of a candidate, with its log."""
+        row = self._connection.execute(
+            "SELECT document, log_hash FROM evaluations WHERE run = ? AND candidate = ? AND state = 'done'"
+            " ORDER BY id DESC LIMIT 1",
+            (run, number),
+        ).fetchone()
+        if row is None:
+            return None
+        return evaluation_from_json(row["document"], get_text(self._connection, row["log_hash"]) or "")
+
+    def proposal(self, run: int, number: int) -> ProposalNote | None:
+        """How a candidate came about."""
+        row = self._connection.execute(
+            "SELECT * FROM proposals WHERE run = ? AND candidate = ? ORDER BY id DESC LIMIT 1", (run, number)
+        ).fetchone()
+        if row is None:
+            return None
+        return ProposalNote(
+            row["proposer"],
+            row["state"],
+            json.loads(row["why"]),
+            json.loads(row["recipe"]) if row["recipe"] else None,
+            row["failure"],
+            row["started_at"],
+            row["ended_at"],
+        )
+
+    # Events and commands
+
+    def last_event(self) -> int:
+        """The id of the newest event, 0 when there is none."""
+        return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM events").fetchone()[0])
+
+    def events(self, run: int | None, after: int = 0, limit: int = 1000) -> list[RecordedEvent]:
+        """The events after an id, oldest first: those of a run and those that concern all, or (None) every one."""
+        rows = self._connection.execute(
+            "SELECT id, run, at, kind, body FROM events WHERE id > ? AND (? IS NULL OR run = ? OR run IS NULL)"
+            " ORDER BY id LIMIT ?",
+            (after, run, run, limit),
+        ).fetchall()
+        read = ((row, from_json(row["kind"], row["body"])) for row in rows)
+        return [RecordedEvent(row["id"], row["run"], row["at"], event) for row, event in read if event is not None]
+
+    def latest_events(self, run: int, limit: int = 200) -> list[RecordedEvent]:
+        """The newest events of a run, oldest first."""
+        rows = self._connection.execute(
+            "SELECT id, run, at, kind, body FROM events WHERE run = ? ORDER BY id DESC LIMIT ?", (run, limit)
+        ).fetchall()
+        read = ((row, from_json(row["kind"], row["body"])) for row in reversed(rows))
+        return [RecordedEvent(row["id"], row["run"], row["at"], event) for row, event in read if event is not None]
+
+    def commands(self, run: int, state: CommandState | None = None, limit: int = 100) -> list[Command]:
+        """The newest commands of a run, newest first."""
+        rows = self._connection.execute(
+            "SELECT * FROM commands WHERE run = ? AND (? IS NULL OR state = ?) ORDER BY id DESC LIMIT ?",
+            (run, state, state, limit),
+        )
+        return [command_from(row) for row in rows]
+
+    # Skills
+
+    def skills(self) -> SkillMemory:
+        """The skill memory for reading."""
+        return SkillMemory(self._connection)

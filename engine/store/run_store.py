@@ -1,0 +1,465 @@
+"""The engine's side of the database: one run, held by a lease.
+
+Every change is one transaction that checks the lease's epoch, moves state by compare-and-set and
+writes its event. Nothing here decides what to do next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+
+from engine.events import (
+    CandidateAdded,
+    CandidateEvaluated,
+    CandidateMoved,
+    EngineStarted,
+    Event,
+    Noted,
+    RunChanged,
+    StepExhausted,
+    TaskOpened,
+)
+from engine.records import (
+    Candidate,
+    CandidateState,
+    Command,
+    CommandState,
+    Evaluation,
+    ProposerKind,
+    Run,
+    RunState,
+    Step,
+    Task,
+    Verdict,
+)
+from engine.store import lease, steering
+from engine.store.database import open_writable, transaction
+from engine.store.journal import record
+from engine.store.rows import (
+    RUN_QUERY,
+    candidate_from,
+    command_from,
+    evaluation_to_json,
+    get_text,
+    put_text,
+    run_from,
+    task_from,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What a proposer made: a module's text, its one-line idea, and how to make it again."""
+
+    source: str
+    idea: str
+    recipe: Mapping[str, Any]
+
+
+class RunStore:
+    """One run, as its engine sees and changes it; to be used from one thread."""
+
+    def __init__(self, db: Database, run: int, epoch: int) -> None:
+        self._db = db
+        self._connection = db.conn
+        self._connection.row_factory = sqlite3.Row
+        self.run_id = run
+        self.epoch = epoch
+        self._beat_at = time.monotonic()
+
+    @classmethod
+    def take(cls, path: Path, run: int) -> RunStore:
+        """Opens the database and takes the run's lease; work that a dead engine left is put back.
+
+        Raises:
+            StoreError: the database cannot be used.
+            LeaseHeld: another engine works on the run.
+            KeyError: there is no such run.
+        """
+        db = open_writable(path)
+        with transaction(db) as connection:
+            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone() is None:
+                raise KeyError(f"there is no run {run} in {path}")
+            epoch = lease.take(connection, run)
+            record(connection, run, EngineStarted(os.getpid(), lease.host_name(), epoch))
+            _put_back(connection, run)
+        return cls(db, run, epoch)
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with transaction(self._db) as connection:
+            lease.check(connection, self.run_id, self.epoch)
+            yield connection
+
+    def _tell(self, connection: sqlite3.Connection, event: Event) -> None:
+        record(connection, self.run_id, event)
+
+    # The run itself
+
+    def run(self) -> Run:
+        """The run as it stands."""
+        return run_from(self._connection.execute(f"{RUN_QUERY} WHERE runs.id = ?", (self.run_id,)).fetchone())
+
+    def task(self) -> Task:
+        """The run's task, from the database and not from the file it once came from."""
+        row = self._connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()
+        return task_from(self._connection, row[0])
+
+    def judge_seed(self) -> int:
+        """The secret from which the judge draws its inputs; never shown in a prompt or to a contestant."""
+        row = self._connection.execute("SELECT judge_seed FROM runs WHERE id = ?", (self.run_id,)).fetchone()
+        return int(row[0])
+
+    def heartbeat(self) -> None:
+        """Says that this engine lives, and counts the time it worked."""
+        now = time.monotonic()
+        passed, self._beat_at = now - self._beat_at, now
+        with self._write() as connection:
+            connection.execute("UPDATE leases SET heartbeat_at = ? WHERE run = ?", (time.time(), self.run_id))
+            connection.execute(
+                "UPDATE runs SET active_seconds = active_seconds + ? WHERE id = ? AND state = ?",
+                (passed, self.run_id, RunState.RUNNING),
+            )
+
+    def release(self) -> None:
+        """Gives the lease up and closes the database."""
+        try:
+            with self._write() as connection:
+                _put_back(connection, self.run_id)
+                connection.execute("UPDATE leases SET released = 1 WHERE run = ?", (self.run_id,))
+        except lease.LeaseLost:
+            pass
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Closes the database without giving up the lease."""
+        self._db.close()
+
+    def set_state(self, state: RunState, reason: str = "", ended_by: str | None = None) -> None:
+        """Moves the run; an ended run gets its time, its cause, and no waiting work."""
+        now = time.time()
+        with self._write() as connection:
+            connection.execute(
+                "UPDATE runs SET state = ?, reason = ?, ended_by = ?, ended_at = ?,"
+                " started_at = coalesce(started_at, ?) WHERE id = ?",
+                (state, reason or None, ended_by, now if state.ended else None, now, self.run_id),
+            )
+            self._tell(connection, RunChanged(state, reason))
+            if state in (RunState.DONE, RunState.STOPPED):
+                for candidate in self.candidates(*steering.WAITING):
+                    steering.move(
+                        connection,
+                        self.run_id,
+                        candidate.number,
+                        steering.WAITING,
+                        CandidateState.ABANDONED,
+                        f"run {state}",
+                    )
+
+    def task_opened(self, device: str, kind: str, facts: Mapping[str, Any], baselines: Mapping[str, float]) -> None:
+        """Keeps what the judge said of task and machine; baselines in microseconds."""
+        now = time.time()
+        with self._write() as connection:
+            connection.execute(
+                "UPDATE runs SET device = ?, facts = ? WHERE id = ?", (device, json.dumps(facts), self.run_id)
+            )
+            task_id = connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()[0]
+            toolchain = json.dumps(facts.get("toolchain", {}), sort_keys=True)
+            connection.executemany(
+                "INSERT INTO baselines (task, case_name, name, tier, kind, device, toolchain, time_us, measured_at)"
+                " VALUES (?, 'default', ?, 'exact', ?, ?, ?, ?, ?)",
+                [(task_id, name, kind, device, toolchain, time_us, now) for name, time_us in baselines.items()],
+            )
+            self._tell(connection, TaskOpened(device, kind, dict(baselines)))
+
+    def set_budget(self, budget: int) -> None:
+        """Changes how many candidates the run may judge."""
+        with self._write() as connection:
+            connection.execute("UPDATE runs SET budget = ? WHERE id = ?", (budget, self.run_id))
+
+    def note(self, text: str, candidate: int | None = None) -> None:
+        """Adds a line to the run's log."""
+        with self._write() as connection:
+            self._tell(connection, Noted(text, candidate=candidate))
+
+    # Candidates
+
+    def candidates(self, *states: CandidateState) -> list[Candidate]:
+        """All candidates in the order of their numbers, or those in the given states."""
+        where = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
+        rows = self._connection.execute(
+            f"SELECT * FROM candidates WHERE run = ?{where} ORDER BY number", (self.run_id, *states)
+        )
+        return [candidate_from(row) for row in rows]
+
+    def exhaustions(self) -> set[tuple[int, Step]]:
+        """The parents (0 is the root) and steps for which there is nothing more to offer."""
+        rows = self._connection.execute("SELECT parent, step FROM exhaustions WHERE run = ?", (self.run_id,))
+        return {(row[0], Step(row[1])) for row in rows}
+
+    def add_exhaustion(self, parent: int | None, step: Step, reason: str) -> None:
+        """Keeps that there is nothing more to offer for a parent and step."""
+        with self._write() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO exhaustions (run, parent, step, reason) VALUES (?, ?, ?, ?)",
+                (self.run_id, parent or 0, step, reason),
+            )
+            self._tell(connection, StepExhausted(parent, step, reason))
+
+    def recipes(self) -> dict[int, Mapping[str, Any]]:
+        """How each candidate that has a recipe was made."""
+        rows = self._connection.execute(
+            "SELECT candidate, recipe FROM proposals WHERE run = ? AND recipe IS NOT NULL ORDER BY id", (self.run_id,)
+        )
+        return {row[0]: json.loads(row[1]) for row in rows}
+
+    def source(self, number: int) -> str:
+        """A candidate's text."""
+        row = self._connection.execute(
+            "SELECT source_hash FROM candidates WHERE run = ? AND number = ?", (self.run_id, number)
+        ).fetchone()
+        return get_text(self._connection, row[0]) or ""
+
+    def add_candidate(
+        self, parent: Candidate | None, step: Step, proposer: ProposerKind, why: Mapping[str, Any]
+    ) -> int:
+        """Writes down that a proposer will be asked, before it is; returns the new number."""
+        now = time.time()
+        with self._write() as connection:
+            number = connection.execute(
+                "SELECT coalesce(max(number), 0) + 1 FROM candidates WHERE run = ?", (self.run_id,)
+            ).fetchone()[0]
+            connection.execute(
+                "INSERT INTO candidates (run, number, parent, step, proposer, state, depth, created_at, changed_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    self.run_id,
+                    number,
+                    parent.number if parent else None,
+                    step,
+                    proposer,
+                    CandidateState.PROPOSING,
+                    parent.depth + 1 if parent else 1,
+                    now,
+                    now,
+                ),
+            )
+            connection.execute(
+                "INSERT INTO proposals (run, candidate, proposer, state, why, started_at) VALUES (?, ?, ?, 'open', ?, ?)",
+                (self.run_id, number, proposer, json.dumps(why), now),
+            )
+            self._tell(
+                connection,
+                CandidateAdded(number, parent.number if parent else None, step, proposer, CandidateState.PROPOSING),
+            )
+        return int(number)
+
+    def proposed(self, number: int, proposed: Proposed, gated: bool) -> CandidateState:
+        """Takes a proposer's answer; a text that the run already has makes the candidate a duplicate.
+
+        Returns the state the candidate is in afterwards.
+        """
+        with self._write() as connection:
+            source_hash = put_text(connection, proposed.source)
+            twin = connection.execute(
+                "SELECT min(number) FROM candidates WHERE run = ? AND source_hash = ? AND number != ?",
+                (self.run_id, source_hash, number),
+            ).fetchone()[0]
+            if twin is not None:
+                state, reason = CandidateState.DUPLICATE, f"the same text as {twin}"
+            elif gated:
+                state, reason = CandidateState.AWAITING_APPROVAL, ""
+            else:
+                state, reason = CandidateState.QUEUED, ""
+            if not steering.move(connection, self.run_id, number, (CandidateState.PROPOSING,), state, reason):
+                return self._state(number)
+            connection.execute(
+                "UPDATE candidates SET source_hash = ?, idea = ?, duplicate_of = ?, approved = ?"
+                " WHERE run = ? AND number = ?",
+                (source_hash, proposed.idea, twin, not gated, self.run_id, number),
+            )
+            connection.execute(
+                "UPDATE proposals SET state = 'answered', recipe = ?, response_hash = ?, ended_at = ?"
+                " WHERE run = ? AND candidate = ? AND state = 'open'",
+                (json.dumps(proposed.recipe), source_hash, time.time(), self.run_id, number),
+            )
+        return state
+
+    def proposal_failed(self, number: int, reason: str) -> None:
+        """Keeps that the proposer gave nothing usable."""
+        with self._write() as connection:
+            steering.move(connection, self.run_id, number, (CandidateState.PROPOSING,), CandidateState.FAILED, reason)
+            connection.execute(
+                "UPDATE proposals SET state = 'failed', failure = ?, ended_at = ?"
+                " WHERE run = ? AND candidate = ? AND state = 'open'",
+                (reason, time.time(), self.run_id, number),
+            )
+
+    def _state(self, number: int) -> CandidateState:
+        row = self._connection.execute(
+            "SELECT state FROM candidates WHERE run = ? AND number = ?", (self.run_id, number)
+        ).fetchone()
+        return CandidateState(row[0])
+
+    # Evaluations
+
+    def claim(self, number: int) -> bool:
+        """Takes a queued candidate for the judge; returns whether it was still there to take."""
+        with self._write() as connection:
+            won = steering.move(
+                connection, self.run_id, number, (CandidateState.QUEUED,), CandidateState.EVALUATING, ""
+            )
+            if won:
+                connection.execute(
+                    "UPDATE candidates SET attempts = attempts + 1 WHERE run = ? AND number = ?", (self.run_id, number)
+                )
+                connection.execute(
+                    "INSERT INTO evaluations (run, candidate, epoch, state, started_at) VALUES (?, ?, ?, 'running', ?)",
+                    (self.run_id, number, self.epoch, time.time()),
+                )
+        return won
+
+    def attempts(self, number: int) -> int:
+        """How often the judge has been given this candidate."""
+        row = self._connection.execute(
+            "SELECT attempts FROM candidates WHERE run = ? AND number = ?", (self.run_id, number)
+        ).fetchone()
+        return int(row[0])
+
+    def requeue(self, number: int, reason: str) -> None:
+        """Puts a candidate back whose evaluation failed through no fault of its own."""
+        with self._write() as connection:
+            steering.move(connection, self.run_id, number, (CandidateState.EVALUATING,), CandidateState.QUEUED, reason)
+            _void_evaluation(connection, self.run_id, number)
+
+    def evaluated(self, number: int, evaluation: Evaluation, speedup: float | None, reward: float | None) -> bool:
+        """Keeps a verdict with its measurements, all or nothing; returns whether it still counted.
+
+        A correct candidate whose compiled code and launches equal those of an earlier one becomes its duplicate.
+        """
+        with self._write() as connection:
+            twin = None
+            if evaluation.correct and evaluation.fingerprint:
+                twin = connection.execute(
+                    "SELECT min(number) FROM candidates WHERE run = ? AND fingerprint = ? AND number != ?"
+                    " AND verdict = ? AND state = ?",
+                    (self.run_id, evaluation.fingerprint, number, Verdict.CORRECT, CandidateState.EVALUATED),
+                ).fetchone()[0]
+            state = CandidateState.EVALUATED if twin is None else CandidateState.DUPLICATE
+            reason = evaluation.reason if twin is None else f"compiles to the same code as {twin}"
+            changed = connection.execute(
+                "UPDATE candidates SET state = ?, verdict = ?, reason = ?, labels = ?, time_us = ?, speedup = ?,"
+                " reward = ?, fingerprint = ?, duplicate_of = ?, changed_at = ?"
+                " WHERE run = ? AND number = ? AND state = ?",
+                (
+                    state,
+                    evaluation.verdict,
+                    reason,
+                    json.dumps(evaluation.labels),
+                    evaluation.time_us,
+                    speedup,
+                    None if twin else reward,
+                    evaluation.fingerprint,
+                    twin,
+                    time.time(),
+                    self.run_id,
+                    number,
+                    CandidateState.EVALUATING,
+                ),
+            ).rowcount
+            if not changed:
+                _void_evaluation(connection, self.run_id, number)
+                return False
+            self._keep_evaluation(connection, number, evaluation)
+            self._tell(
+                connection,
+                CandidateEvaluated(number, evaluation.verdict, reason, evaluation.time_us, speedup)
+                if twin is None
+                else CandidateMoved(number, state, reason),
+            )
+            steering.refresh_best(connection, self.run_id)
+        return True
+
+    def _keep_evaluation(self, connection: sqlite3.Connection, number: int, evaluation: Evaluation) -> None:
+        row = connection.execute(
+            "SELECT max(id) FROM evaluations WHERE run = ? AND candidate = ? AND state = 'running'",
+            (self.run_id, number),
+        ).fetchone()
+        connection.execute(
+            "UPDATE evaluations SET state = 'done', verdict = ?, document = ?, log_hash = ?, ended_at = ? WHERE id = ?",
+            (
+                evaluation.verdict,
+                evaluation_to_json(evaluation),
+                put_text(connection, evaluation.log) if evaluation.log else None,
+                time.time(),
+                row[0],
+            ),
+        )
+        for case in evaluation.cases:
+            if case.measurement is not None:
+                measured = case.measurement
+                connection.execute(
+                    "INSERT INTO measurements (evaluation, case_name, kind, time_us, low_us, high_us, mode, cache, detail)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        row[0],
+                        case.name,
+                        measured.kind,
+                        measured.time_us,
+                        *measured.ci95_us,
+                        measured.mode,
+                        measured.cache,
+                        json.dumps(measured.detail),
+                    ),
+                )
+
+    # Commands
+
+    def queued_commands(self) -> list[Command]:
+        """What people asked and nobody answered yet, oldest first."""
+        rows = self._connection.execute(
+            "SELECT * FROM commands WHERE run = ? AND state = ? ORDER BY id", (self.run_id, CommandState.QUEUED)
+        )
+        return [command_from(row) for row in rows]
+
+    @contextmanager
+    def answering(self, command: Command) -> Iterator[sqlite3.Connection]:
+        """One transaction for the effect of a command and its answer; `steering.Refused` becomes the answer.
+
+        The block sets the answer by returning normally through `steering` functions and `answer`.
+        """
+        try:
+            with self._write() as connection:
+                yield connection
+        except steering.Refused as refusal:
+            with self._write() as connection:
+                steering.answer(connection, command, CommandState.REFUSED, str(refusal))
+
+
+def _put_back(connection: sqlite3.Connection, run: int) -> None:
+    """Queues again what was being judged; a proposal that was being made stays to be asked for again."""
+    rows = connection.execute(
+        "SELECT number FROM candidates WHERE run = ? AND state = ?", (run, CandidateState.EVALUATING)
+    ).fetchall()
+    for (number,) in rows:
+        steering.move(connection, run, number, (CandidateState.EVALUATING,), CandidateState.QUEUED, "")
+        _void_evaluation(connection, run, number)
+        connection.execute("UPDATE candidates SET attempts = attempts - 1 WHERE run = ? AND number = ?", (run, number))
+
+
+def _void_evaluation(connection: sqlite3.Connection, run: int, number: int) -> None:
+    connection.execute(
+        "UPDATE evaluations SET state = 'void', ended_at = ? WHERE run = ? AND candidate = ? AND state = 'running'",
+        (time.time(), run, number),
+    )

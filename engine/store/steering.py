@@ -1,0 +1,182 @@
+"""What a person's command does to the tree, as SQL on an open write transaction.
+
+The engine applies commands while it lives; without one, the commands that need no engine are applied
+by `control` through the same functions. Each returns the answer shown to the person, and raises
+`Refused` with a sentence when the command makes no sense.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+from engine.events import BestChanged, CandidateFlagged, CandidateMoved, CommandAnswered
+from engine.records import INELIGIBLE_LABELS, CandidateState, Command, CommandState
+from engine.store.journal import record
+
+WAITING = (CandidateState.PROPOSING, CandidateState.AWAITING_APPROVAL, CandidateState.QUEUED, CandidateState.EVALUATING)
+PRUNED_REASON = "pruned"
+
+_SUBTREE = (
+    "WITH RECURSIVE subtree(number) AS (SELECT :number UNION ALL SELECT candidates.number FROM candidates"
+    " JOIN subtree ON candidates.parent = subtree.number WHERE candidates.run = :run) "
+)
+
+
+class Refused(Exception):
+    """The command cannot be carried out; the message is the answer."""
+
+
+def answer(connection: sqlite3.Connection, command: Command, state: CommandState, text: str) -> None:
+    """Writes the answer to a command, if it is still queued."""
+    changed = connection.execute(
+        "UPDATE commands SET state = ?, answer = ?, answered_at = ? WHERE id = ? AND state = ?",
+        (state, text, time.time(), command.id, CommandState.QUEUED),
+    ).rowcount
+    if changed:
+        record(
+            connection, command.run, CommandAnswered(command.id, command.kind, state, text, candidate=command.candidate)
+        )
+
+
+def prune(connection: sqlite3.Connection, run: int, number: int) -> str:
+    """Takes a subtree out of the search; its waiting and running work is abandoned, its records stay."""
+    _candidate(connection, run, number)
+    members = subtree(connection, run, number)
+    connection.execute(
+        _SUBTREE + "UPDATE candidates SET pruned = 1, changed_at = :now WHERE run = :run AND number IN subtree",
+        {"run": run, "number": number, "now": time.time()},
+    )
+    waiting = connection.execute(
+        _SUBTREE + "SELECT candidates.number FROM candidates WHERE run = :run AND number IN subtree"
+        f" AND state IN ({_marks(WAITING)})",
+        {"run": run, "number": number},
+    ).fetchall()
+    for (member,) in waiting:
+        move(connection, run, member, WAITING, CandidateState.ABANDONED, PRUNED_REASON)
+    record(connection, run, CandidateFlagged(number, "pruned", True, len(members)))
+    refresh_best(connection, run)
+    return f"pruned {number} and what grew from it: {len(members)} in all, {len(waiting)} of them waiting"
+
+
+def restore(connection: sqlite3.Connection, run: int, number: int) -> str:
+    """Brings a pruned subtree back; work that pruning abandoned is queued again if it has a source."""
+    if not _candidate(connection, run, number)["pruned"]:
+        raise Refused(f"candidate {number} is not pruned")
+    parent = connection.execute(
+        "SELECT parent.number FROM candidates AS child JOIN candidates AS parent"
+        " ON parent.run = child.run AND parent.number = child.parent"
+        " WHERE child.run = ? AND child.number = ? AND parent.pruned",
+        (run, number),
+    ).fetchone()
+    if parent:
+        raise Refused(f"candidate {number} lies below {parent[0]}, which is pruned; restore that one")
+    members = subtree(connection, run, number)
+    connection.execute(
+        _SUBTREE + "UPDATE candidates SET pruned = 0, changed_at = :now WHERE run = :run AND number IN subtree",
+        {"run": run, "number": number, "now": time.time()},
+    )
+    abandoned = connection.execute(
+        _SUBTREE + "SELECT candidates.number, candidates.approved FROM candidates WHERE run = :run"
+        " AND number IN subtree AND state = :state AND reason = :reason AND source_hash IS NOT NULL",
+        {"run": run, "number": number, "state": CandidateState.ABANDONED, "reason": PRUNED_REASON},
+    ).fetchall()
+    for member, approved in abandoned:
+        state = CandidateState.QUEUED if approved else CandidateState.AWAITING_APPROVAL
+        move(connection, run, member, (CandidateState.ABANDONED,), state, "")
+    record(connection, run, CandidateFlagged(number, "pruned", False, len(members)))
+    refresh_best(connection, run)
+    return f"restored {number} and what grew from it: {len(members)} in all, {len(abandoned)} of them waiting again"
+
+
+def set_pinned(connection: sqlite3.Connection, run: int, number: int, pinned: bool) -> str:
+    """Marks a candidate for a person's attention, or takes the mark away."""
+    if bool(_candidate(connection, run, number)["pinned"]) == pinned:
+        raise Refused(f"candidate {number} is {'already' if pinned else 'not'} pinned")
+    connection.execute(
+        "UPDATE candidates SET pinned = ?, changed_at = ? WHERE run = ? AND number = ?",
+        (pinned, time.time(), run, number),
+    )
+    record(connection, run, CandidateFlagged(number, "pinned", pinned))
+    return f"{'pinned' if pinned else 'unpinned'} {number}"
+
+
+def approve(connection: sqlite3.Connection, run: int, number: int) -> str:
+    """Lets a waiting proposal be judged."""
+    _must_wait(connection, run, number)
+    connection.execute("UPDATE candidates SET approved = 1 WHERE run = ? AND number = ?", (run, number))
+    move(connection, run, number, (CandidateState.AWAITING_APPROVAL,), CandidateState.QUEUED, "")
+    return f"approved {number}; it is queued for the judge"
+
+
+def reject(connection: sqlite3.Connection, run: int, number: int, reason: str) -> str:
+    """Turns a waiting proposal down; it costs no budget."""
+    _must_wait(connection, run, number)
+    text = f"rejected: {reason}" if reason else "rejected by a person"
+    move(connection, run, number, (CandidateState.AWAITING_APPROVAL,), CandidateState.REJECTED, text)
+    return f"rejected {number}"
+
+
+def move(
+    connection: sqlite3.Connection,
+    run: int,
+    number: int,
+    expected: tuple[CandidateState, ...],
+    state: CandidateState,
+    reason: str,
+) -> bool:
+    """Moves a candidate if it is in one of the expected states, with its event; returns whether it was."""
+    changed = connection.execute(
+        f"UPDATE candidates SET state = ?, reason = ?, changed_at = ? WHERE run = ? AND number = ?"
+        f" AND state IN ({_marks(expected)})",
+        (state, reason, time.time(), run, number),
+    ).rowcount
+    if changed:
+        record(connection, run, CandidateMoved(number, state, reason))
+    return bool(changed)
+
+
+def subtree(connection: sqlite3.Connection, run: int, number: int) -> list[int]:
+    """The numbers of a candidate and all that grew from it."""
+    rows = connection.execute(_SUBTREE + "SELECT number FROM subtree", {"run": run, "number": number}).fetchall()
+    return [row[0] for row in rows]
+
+
+def refresh_best(connection: sqlite3.Connection, run: int) -> None:
+    """Works out the fastest eligible candidate anew and tells of it if it changed."""
+    settings, before = connection.execute(
+        "SELECT coalesce(json_extract(settings, '$.allow'), '[]'), best FROM runs WHERE id = ?", (run,)
+    ).fetchone()
+    blocking = _marks(sorted(INELIGIBLE_LABELS))
+    row = connection.execute(
+        "SELECT number, time_us, speedup FROM candidates WHERE run = ? AND state = ? AND verdict = 'correct'"
+        " AND time_us IS NOT NULL AND NOT pruned"
+        " AND NOT EXISTS (SELECT 1 FROM json_each(candidates.labels) AS label"
+        f" WHERE label.value IN ({blocking}) AND label.value NOT IN (SELECT value FROM json_each(?)))"
+        " ORDER BY time_us, number LIMIT 1",
+        (run, CandidateState.EVALUATED, settings),
+    ).fetchone()
+    best = None if row is None else row[0]
+    if best == before:
+        return
+    connection.execute("UPDATE runs SET best = ? WHERE id = ?", (best, run))
+    record(connection, run, BestChanged(None) if row is None else BestChanged(row[0], row[1], row[2]))
+
+
+def _must_wait(connection: sqlite3.Connection, run: int, number: int) -> None:
+    state = _candidate(connection, run, number)["state"]
+    if state != CandidateState.AWAITING_APPROVAL:
+        raise Refused(f"candidate {number} does not wait for approval; it is {state.replace('_', ' ')}")
+
+
+def _candidate(connection: sqlite3.Connection, run: int, number: int) -> dict[str, object | str]:
+    cursor = connection.execute("SELECT * FROM candidates WHERE run = ? AND number = ?", (run, number))
+    row = cursor.fetchone()
+    if row is None:
+        raise Refused(f"run {run} has no candidate {number}")
+    return dict(zip((column[0] for column in cursor.description), row, strict=True))
+
+
+def _marks(values: tuple[str, ...] | list[str] | list[object]) -> str:
+    """Quotes fixed words of our own enums for an IN list."""
+    return ", ".join(f"'{value}'" for value in values)
