@@ -129,7 +129,6 @@ class CommandKind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     STOP = "stop"
-    ADD = "add"
     BUDGET = "budget"
 
 

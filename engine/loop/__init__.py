@@ -1,1 +1,1 @@
-"""TODO."""
+"""The run loop and the process it lives in."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Who makes candidates: proposers behind one protocol."""

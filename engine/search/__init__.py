@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where to expand next: pure policy over immutable snapshots. No SQL, no torch, no network."""

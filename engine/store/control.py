@@ -131,7 +131,7 @@ class Control:
             )
             return
         try:
-            text = apply_flag(connection, command)
+            text = steering.carry_out(connection, command)
         except steering.Refused as refusal:
             steering.answer(connection, command, CommandState.REFUSED, str(refusal))
         else:
@@ -145,7 +145,8 @@ class Control:
         """
         with transaction(self._db) as connection:
             changed = connection.execute(
-                "UPDATE commands SET state = ?, answer = 'taken back', answered_at = ? WHERE id = ? AND run = ? AND state = ?",
+                "UPDATE commands SET state = ?, answer = 'taken back', answered_at = ?"
+                " WHERE id = ? AND run = ? AND state = ?",
                 (CommandState.RETRACTED, time.time(), command, run, CommandState.QUEUED),
             ).rowcount
             found = _command(connection, command)
@@ -182,8 +183,8 @@ class Control:
             ).fetchone()[0]
             step = Step.STRUCTURAL if parent is None else Step.LOCAL
             connection.execute(
-                "INSERT INTO candidates (run, number, parent, step, proposer, state, idea, depth, source_hash, approved,"
-                " created_at, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
+                "INSERT INTO candidates (run, number, parent, step, proposer, state, idea, depth, source_hash,"
+                " approved, created_at, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
                 (
                     run,
                     number,
@@ -216,25 +217,6 @@ class Control:
         """Writes the event of a skill's change; only inside a `skills` block."""
         assert self._db.conn.in_transaction, "skill_changed belongs inside a skills block"
         record(self._db.conn, None, SkillChanged(skill, name, revision, change))
-
-
-def apply_flag(connection: sqlite3.Connection, command: Command) -> str:
-    """Carries out a command that needs no engine; returns the answer.
-
-    Raises:
-        Refused: the command makes no sense.
-    """
-    if command.candidate is None:
-        raise steering.Refused(f"{command.kind} needs a candidate")
-    match command.kind:
-        case CommandKind.PRUNE:
-            return steering.prune(connection, command.run, command.candidate)
-        case CommandKind.RESTORE:
-            return steering.restore(connection, command.run, command.candidate)
-        case CommandKind.PIN | CommandKind.UNPIN:
-            return steering.set_pinned(connection, command.run, command.candidate, command.kind is CommandKind.PIN)
-        case _:
-            raise steering.Refused(f"{command.kind} needs an engine")
 
 
 def _keep_task(connection: sqlite3.Connection, task: Task) -> int:

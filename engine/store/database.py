@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from skills.migrations import MIGRATIONS as SKILL_MIGRATIONS
 from sqlite_utils import Database
 
 from engine.store.migrations import MIGRATIONS
+from skills.migrations import MIGRATIONS as SKILL_MIGRATIONS
 
 BUSY_TIMEOUT_MS = 10_000
 _NETWORK_FILE_SYSTEMS = frozenset(

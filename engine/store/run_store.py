@@ -12,7 +12,6 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from engine.events import (
 from engine.records import (
     Candidate,
     CandidateState,
-    Command,
     CommandState,
     Evaluation,
     ProposerKind,
@@ -55,15 +53,6 @@ from engine.store.rows import (
     run_from,
     task_from,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """What a proposer made: a module's text, its one-line idea, and how to make it again."""
-
-    source: str
-    idea: str
-    recipe: Mapping[str, Any]
 
 
 class RunStore:
@@ -183,11 +172,6 @@ class RunStore:
             )
             self._tell(connection, TaskOpened(device, kind, dict(baselines)))
 
-    def set_budget(self, budget: int) -> None:
-        """Changes how many candidates the run may judge."""
-        with self._write() as connection:
-            connection.execute("UPDATE runs SET budget = ? WHERE id = ?", (budget, self.run_id))
-
     def note(self, text: str, candidate: int | None = None) -> None:
         """Adds a line to the run's log."""
         with self._write() as connection:
@@ -256,7 +240,8 @@ class RunStore:
                 ),
             )
             connection.execute(
-                "INSERT INTO proposals (run, candidate, proposer, state, why, started_at) VALUES (?, ?, ?, 'open', ?, ?)",
+                "INSERT INTO proposals (run, candidate, proposer, state, why, started_at)"
+                " VALUES (?, ?, ?, 'open', ?, ?)",
                 (self.run_id, number, proposer, json.dumps(why), now),
             )
             self._tell(
@@ -265,13 +250,13 @@ class RunStore:
             )
         return int(number)
 
-    def proposed(self, number: int, proposed: Proposed, gated: bool) -> CandidateState:
+    def proposed(self, number: int, source: str, idea: str, recipe: Mapping[str, Any], gated: bool) -> CandidateState:
         """Takes a proposer's answer; a text that the run already has makes the candidate a duplicate.
 
         Returns the state the candidate is in afterwards.
         """
         with self._write() as connection:
-            source_hash = put_text(connection, proposed.source)
+            source_hash = put_text(connection, source)
             twin = connection.execute(
                 "SELECT min(number) FROM candidates WHERE run = ? AND source_hash = ? AND number != ?",
                 (self.run_id, source_hash, number),
@@ -287,12 +272,12 @@ class RunStore:
             connection.execute(
                 "UPDATE candidates SET source_hash = ?, idea = ?, duplicate_of = ?, approved = ?"
                 " WHERE run = ? AND number = ?",
-                (source_hash, proposed.idea, twin, not gated, self.run_id, number),
+                (source_hash, idea, twin, not gated, self.run_id, number),
             )
             connection.execute(
                 "UPDATE proposals SET state = 'answered', recipe = ?, response_hash = ?, ended_at = ?"
                 " WHERE run = ? AND candidate = ? AND state = 'open'",
-                (json.dumps(proposed.recipe), source_hash, time.time(), self.run_id, number),
+                (json.dumps(recipe), source_hash, time.time(), self.run_id, number),
             )
         return state
 
@@ -410,7 +395,8 @@ class RunStore:
             if case.measurement is not None:
                 measured = case.measurement
                 connection.execute(
-                    "INSERT INTO measurements (evaluation, case_name, kind, time_us, low_us, high_us, mode, cache, detail)"
+                    "INSERT INTO measurements"
+                    " (evaluation, case_name, kind, time_us, low_us, high_us, mode, cache, detail)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
                         row[0],
@@ -426,25 +412,19 @@ class RunStore:
 
     # Commands
 
-    def queued_commands(self) -> list[Command]:
-        """What people asked and nobody answered yet, oldest first."""
+    def obey(self) -> None:
+        """Carries out every command that waits, oldest first, each with its answer in one transaction."""
         rows = self._connection.execute(
             "SELECT * FROM commands WHERE run = ? AND state = ? ORDER BY id", (self.run_id, CommandState.QUEUED)
-        )
-        return [command_from(row) for row in rows]
-
-    @contextmanager
-    def answering(self, command: Command) -> Iterator[sqlite3.Connection]:
-        """One transaction for the effect of a command and its answer; `steering.Refused` becomes the answer.
-
-        The block sets the answer by returning normally through `steering` functions and `answer`.
-        """
-        try:
-            with self._write() as connection:
-                yield connection
-        except steering.Refused as refusal:
-            with self._write() as connection:
-                steering.answer(connection, command, CommandState.REFUSED, str(refusal))
+        ).fetchall()
+        for command in map(command_from, rows):
+            try:
+                with self._write() as connection:
+                    text = steering.carry_out(connection, command)
+                    steering.answer(connection, command, CommandState.DONE, text)
+            except steering.Refused as refusal:
+                with self._write() as connection:
+                    steering.answer(connection, command, CommandState.REFUSED, str(refusal))
 
 
 def _put_back(connection: sqlite3.Connection, run: int) -> None:

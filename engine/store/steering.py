@@ -1,21 +1,23 @@
-"""What a person's command does to the tree, as SQL on an open write transaction.
+"""What a person's command does to a run, as SQL on an open write transaction.
 
-The engine applies commands while it lives; without one, the commands that need no engine are applied
-by `control` through the same functions. Each returns the answer shown to the person, and raises
-`Refused` with a sentence when the command makes no sense.
+The engine carries commands out while it lives; without one, `control` carries out those that need no
+engine. The answer is shown to the person; `Refused` is raised with a sentence when a command makes no
+sense.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from typing import assert_never
 
-from engine.events import BestChanged, CandidateFlagged, CandidateMoved, CommandAnswered
-from engine.records import INELIGIBLE_LABELS, CandidateState, Command, CommandState
+from engine.events import BestChanged, CandidateFlagged, CandidateMoved, CommandAnswered, RunChanged
+from engine.records import INELIGIBLE_LABELS, CandidateState, Command, CommandKind, CommandState, RunState
 from engine.store.journal import record
 
 WAITING = (CandidateState.PROPOSING, CandidateState.AWAITING_APPROVAL, CandidateState.QUEUED, CandidateState.EVALUATING)
 PRUNED_REASON = "pruned"
+MAX_BUDGET = 1_000_000
 
 _SUBTREE = (
     "WITH RECURSIVE subtree(number) AS (SELECT :number UNION ALL SELECT candidates.number FROM candidates"
@@ -25,6 +27,42 @@ _SUBTREE = (
 
 class Refused(Exception):
     """The command cannot be carried out; the message is the answer."""
+
+
+def carry_out(connection: sqlite3.Connection, command: Command) -> str:
+    """Does what a command asks and returns the answer.
+
+    Raises:
+        Refused: the command makes no sense as things stand.
+    """
+    match command.kind:
+        case CommandKind.PAUSE:
+            return _change_run(
+                connection, command, (RunState.RUNNING,), RunState.PAUSED, "pausing; running work is finished"
+            )
+        case CommandKind.RESUME:
+            return _change_run(connection, command, (RunState.PAUSED,), RunState.RUNNING, "the search goes on")
+        case CommandKind.STOP:
+            expected = (RunState.CREATED, RunState.RUNNING, RunState.PAUSED)
+            return _change_run(connection, command, expected, RunState.STOPPING, "stopping")
+        case CommandKind.BUDGET:
+            return _set_budget(connection, command)
+    if command.candidate is None:
+        raise Refused(f"{command.kind} needs the number of a candidate")
+    run, number = command.run, command.candidate
+    match command.kind:
+        case CommandKind.PRUNE:
+            return _prune(connection, run, number)
+        case CommandKind.RESTORE:
+            return _restore(connection, run, number)
+        case CommandKind.PIN | CommandKind.UNPIN:
+            return _set_pinned(connection, run, number, command.kind is CommandKind.PIN)
+        case CommandKind.APPROVE:
+            return _approve(connection, run, number)
+        case CommandKind.REJECT:
+            return _reject(connection, run, number, command.argument)
+        case _:
+            assert_never(command.kind)
 
 
 def answer(connection: sqlite3.Connection, command: Command, state: CommandState, text: str) -> None:
@@ -39,7 +77,7 @@ def answer(connection: sqlite3.Connection, command: Command, state: CommandState
         )
 
 
-def prune(connection: sqlite3.Connection, run: int, number: int) -> str:
+def _prune(connection: sqlite3.Connection, run: int, number: int) -> str:
     """Takes a subtree out of the search; its waiting and running work is abandoned, its records stay."""
     _candidate(connection, run, number)
     members = subtree(connection, run, number)
@@ -59,7 +97,7 @@ def prune(connection: sqlite3.Connection, run: int, number: int) -> str:
     return f"pruned {number} and what grew from it: {len(members)} in all, {len(waiting)} of them waiting"
 
 
-def restore(connection: sqlite3.Connection, run: int, number: int) -> str:
+def _restore(connection: sqlite3.Connection, run: int, number: int) -> str:
     """Brings a pruned subtree back; work that pruning abandoned is queued again if it has a source."""
     if not _candidate(connection, run, number)["pruned"]:
         raise Refused(f"candidate {number} is not pruned")
@@ -89,7 +127,7 @@ def restore(connection: sqlite3.Connection, run: int, number: int) -> str:
     return f"restored {number} and what grew from it: {len(members)} in all, {len(abandoned)} of them waiting again"
 
 
-def set_pinned(connection: sqlite3.Connection, run: int, number: int, pinned: bool) -> str:
+def _set_pinned(connection: sqlite3.Connection, run: int, number: int, pinned: bool) -> str:
     """Marks a candidate for a person's attention, or takes the mark away."""
     if bool(_candidate(connection, run, number)["pinned"]) == pinned:
         raise Refused(f"candidate {number} is {'already' if pinned else 'not'} pinned")
@@ -101,7 +139,7 @@ def set_pinned(connection: sqlite3.Connection, run: int, number: int, pinned: bo
     return f"{'pinned' if pinned else 'unpinned'} {number}"
 
 
-def approve(connection: sqlite3.Connection, run: int, number: int) -> str:
+def _approve(connection: sqlite3.Connection, run: int, number: int) -> str:
     """Lets a waiting proposal be judged."""
     _must_wait(connection, run, number)
     connection.execute("UPDATE candidates SET approved = 1 WHERE run = ? AND number = ?", (run, number))
@@ -109,7 +147,7 @@ def approve(connection: sqlite3.Connection, run: int, number: int) -> str:
     return f"approved {number}; it is queued for the judge"
 
 
-def reject(connection: sqlite3.Connection, run: int, number: int, reason: str) -> str:
+def _reject(connection: sqlite3.Connection, run: int, number: int, reason: str) -> str:
     """Turns a waiting proposal down; it costs no budget."""
     _must_wait(connection, run, number)
     text = f"rejected: {reason}" if reason else "rejected by a person"
@@ -161,6 +199,25 @@ def refresh_best(connection: sqlite3.Connection, run: int) -> None:
         return
     connection.execute("UPDATE runs SET best = ? WHERE id = ?", (best, run))
     record(connection, run, BestChanged(None) if row is None else BestChanged(row[0], row[1], row[2]))
+
+
+def _change_run(
+    connection: sqlite3.Connection, command: Command, expected: tuple[RunState, ...], state: RunState, text: str
+) -> str:
+    current = RunState(connection.execute("SELECT state FROM runs WHERE id = ?", (command.run,)).fetchone()[0])
+    if current not in expected:
+        raise Refused(f"run {command.run} is {current}")
+    connection.execute("UPDATE runs SET state = ? WHERE id = ?", (state, command.run))
+    record(connection, command.run, RunChanged(state))
+    return text
+
+
+def _set_budget(connection: sqlite3.Connection, command: Command) -> str:
+    text = command.argument
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_BUDGET):
+        raise Refused(f"a budget is a whole number from 1 to {MAX_BUDGET}, not {text!r}")
+    connection.execute("UPDATE runs SET budget = ? WHERE id = ?", (int(text), command.run))
+    return f"the budget is now {int(text)} candidates"
 
 
 def _must_wait(connection: sqlite3.Connection, run: int, number: int) -> None:

@@ -1,0 +1,57 @@
+# Everything a newcomer needs: `make run` to see it work, `make test` to check it.
+#
+# TORCH names another torch than the tested one, TORCH_INDEX the package index to take it from:
+#   make run TORCH='torch==2.11.0' TORCH_INDEX=https://download.pytorch.org/whl/cu128
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TESTED_TORCH := torch==2.13.0 triton==3.7.1
+TORCH ?=
+TORCH_INDEX ?=
+ARGS ?=
+CHOSEN_TORCH := $(if $(TORCH),$(TORCH),$(TESTED_TORCH))
+STAMP := $(VENV)/.set-up
+
+.PHONY: run test setup check-torch test-slow test-gpu snapshots screenshot benchmarks clean
+
+run: setup
+	@$(BIN)/kernelgrove demo $(ARGS)
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+
+test-slow: setup
+	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+snapshots: setup
+	$(BIN)/python -m pytest tests/tui -m "not slow" --snapshot-update $(ARGS)
+
+screenshot: setup
+	$(BIN)/python benchmarks/../docs/make_screenshot.py
+
+benchmarks: setup
+	$(BIN)/python benchmarks/first_search.py
+
+setup: check-torch $(STAMP)
+
+# Another TORCH than last time means another environment.
+check-torch:
+	@if [ -f $(STAMP) ] && [ "$$(cat $(STAMP))" != "$(CHOSEN_TORCH) $(TORCH_INDEX)" ]; then rm -rf $(VENV); fi
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) with $(CHOSEN_TORCH) (once, a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(CHOSEN_TORCH)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@echo "$(CHOSEN_TORCH) $(TORCH_INDEX)" > $(STAMP)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

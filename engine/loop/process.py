@@ -1,0 +1,119 @@
+"""The engine's process: one run, detached from any terminal, until the search ends or it is told to go.
+
+SIGTERM and SIGINT make it put running work back, give its lease up and leave; the run can be resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import traceback
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from engine.judging.evaluator import Evaluator
+from engine.judging.facts import MachineError, TaskFacts
+from engine.judging.settings import JudgeSettings
+from engine.loop.search_loop import SearchLoop, keep_heartbeat
+from engine.lowering.client import LoweringClient, LoweringError
+from engine.proposing.compiler import CompilerProposer
+from engine.records import RunState
+from engine.settings import RunSettings, SettingsError, parse_run_settings
+from engine.store.database import StoreError
+from engine.store.lease import LeaseHeld, LeaseLost
+from engine.store.run_store import RunStore
+from engine.tasks.library import TaskError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Works on one run; returns the exit code (0 ended or left in order, 2 bad run, 3 the machine cannot)."""
+    parser = argparse.ArgumentParser(prog="kernelgrove-engine")
+    parser.add_argument("db", type=Path)
+    parser.add_argument("run", type=int)
+    options = parser.parse_args(arguments)
+    try:
+        store = RunStore.take(options.db, options.run)
+    except KeyError as error:
+        return _complain(str(error.args[0]), 2)
+    except (LeaseHeld, StoreError) as error:
+        return _complain(str(error), 3)
+    try:
+        return asyncio.run(_work(store))
+    finally:
+        store.release()
+
+
+async def _work(store: RunStore) -> int:
+    work = asyncio.create_task(_search(store))
+    heartbeat = asyncio.create_task(keep_heartbeat(store))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, work.cancel)
+    await asyncio.wait([work, heartbeat], return_when=asyncio.FIRST_COMPLETED)
+    for task in (work, heartbeat):
+        task.cancel()
+    results = await asyncio.gather(work, heartbeat, return_exceptions=True)
+    problem = next((r for r in results if isinstance(r, Exception)), None)
+    if isinstance(problem, LeaseLost):
+        return _complain(str(problem), 3)
+    if problem is not None:
+        traceback.print_exception(problem, file=sys.stderr)
+        store.set_state(RunState.FAILED, _plain(problem), ended_by="failure")
+        return 2 if isinstance(problem, (TaskError, SettingsError)) else 3
+    return 0
+
+
+async def _search(store: RunStore) -> None:
+    run = store.run()
+    settings = parse_run_settings(run.settings)
+    if run.state is not RunState.PAUSED and run.state is not RunState.STOPPING:
+        store.set_state(RunState.RUNNING)
+    task = store.task()
+    async with AsyncExitStack() as stack:
+        evaluator = await stack.enter_async_context(Evaluator(task, judge_settings(settings, store.judge_seed())))
+        client = await stack.enter_async_context(LoweringClient())
+        facts, lowered = await asyncio.gather(evaluator.open(), client.open(task, settings.arch))
+        _keep_facts(store, facts)
+        for reason in lowered.reasons:
+            store.note(f"lowering: {reason}")
+        proposer = CompilerProposer(client, lowered, store.recipes())
+        await SearchLoop(store, evaluator, proposer, settings).run()
+
+
+def judge_settings(settings: RunSettings, seed: int) -> JudgeSettings:
+    """The part of a run's settings that the judge needs."""
+    return JudgeSettings(
+        device=settings.device,
+        arch=settings.arch,
+        python=settings.python,
+        timeout_s=settings.timeout,
+        seed=seed,
+        numerics=settings.numerics,
+    )
+
+
+def _keep_facts(store: RunStore, facts: TaskFacts) -> None:
+    case = facts.cases[0]
+    baselines = dict(case.baselines)
+    if case.bound_us is not None:
+        baselines["bound"] = case.bound_us
+    document = {**asdict(facts), "kind": str(facts.kind), "baselines": baselines}
+    store.task_opened(facts.device, facts.kind, document, baselines)
+
+
+def _plain(problem: Exception) -> str:
+    if isinstance(problem, (TaskError, MachineError, SettingsError, LoweringError, StoreError)):
+        return str(problem)
+    return f"the engine failed: {type(problem).__name__}: {problem}"
+
+
+def _complain(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

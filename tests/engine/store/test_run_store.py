@@ -1,0 +1,148 @@
+"""What the engine writes: compare-and-set moves, events in the same transaction, fencing, putting back."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from engine.events import BestChanged, CandidateAdded, CandidateEvaluated, CandidateMoved, EngineStarted, RunChanged
+from engine.records import CandidateState, Check, Evaluation, Label, ProposerKind, RunState, Step, Verdict
+from engine.store.database import transaction
+from engine.store.lease import LeaseHeld, LeaseLost
+from engine.store.reader import Reader
+from engine.store.run_store import RunStore
+from tests.engine.store.conftest import grow
+
+
+def test_each_change_of_state_comes_with_its_event(db: Path, run: int, store: RunStore) -> None:
+    number = grow(store, "source", time_us=10.0)
+    with Reader(db) as reader:
+        events = [recorded.event for recorded in reader.events(run)]
+    assert [type(event) for event in events] == [
+        RunChanged,
+        EngineStarted,
+        CandidateAdded,
+        CandidateMoved,
+        CandidateMoved,
+        CandidateEvaluated,
+        BestChanged,
+    ]
+    assert events[-1] == BestChanged(number, 10.0, 10.0)
+
+
+def test_a_failure_inside_a_transaction_leaves_neither_state_nor_event(
+    db: Path, run: int, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = grow(store, "source", judge=False)
+    store.claim(number)
+    with Reader(db) as reader:
+        before = reader.last_event()
+
+    def broken(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr("engine.store.steering.refresh_best", broken)
+    with pytest.raises(sqlite3.OperationalError):
+        store.evaluated(number, Evaluation(Verdict.CORRECT, "time", "", time_us=1.0), 1.0, 1.0)
+    with Reader(db) as reader:
+        assert reader.last_event() == before
+        assert reader.candidates(run, [number])[0].state is CandidateState.EVALUATING
+        assert reader.evaluation(run, number) is None
+
+
+def test_only_one_claim_of_a_candidate_wins(store: RunStore) -> None:
+    number = grow(store, "source", judge=False)
+    assert store.claim(number)
+    assert not store.claim(number)
+
+
+def test_the_same_text_twice_is_a_duplicate_and_is_not_queued(store: RunStore) -> None:
+    first = grow(store, "source", time_us=10.0)
+    second = grow(store, "source")
+    twin = store.candidates()[-1]
+    assert (twin.number, twin.state, twin.duplicate_of) == (second, CandidateState.DUPLICATE, first)
+
+
+def test_the_same_compiled_code_twice_is_a_duplicate(store: RunStore) -> None:
+    first = grow(store, "one", time_us=10.0, fingerprint="f")
+    grow(store, "two", time_us=9.0, fingerprint="f")
+    twin = store.candidates()[-1]
+    assert twin.state is CandidateState.DUPLICATE
+    assert twin.duplicate_of == first
+    assert store.run().best == first
+
+
+def test_best_is_the_fastest_correct_candidate_without_a_barring_label(store: RunStore) -> None:
+    grow(store, "wrong", time_us=1.0, verdict=Verdict.INCORRECT)
+    grow(store, "labelled", time_us=2.0, labels=(Label.NO_TRITON,))
+    slower = grow(store, "slower", time_us=20.0)
+    assert store.run().best == slower
+    faster = grow(store, "faster", time_us=15.0, labels=(Label.NONDETERMINISTIC,))
+    assert store.run().best == faster
+
+
+def test_an_evaluation_reads_back_as_it_was_written(db: Path, run: int, store: RunStore) -> None:
+    number = grow(store, "source", judge=False)
+    store.claim(number)
+    evaluation = Evaluation(
+        Verdict.INCORRECT, "correct", "off by 3", checks=(Check("seed 1", False, "[/b]"),), log="line\nline\n"
+    )
+    store.evaluated(number, evaluation, None, 0.05)
+    with Reader(db) as reader:
+        assert reader.evaluation(run, number) == evaluation
+
+
+def test_a_second_engine_is_refused_and_told_who_holds_the_run(db: Path, run: int, store: RunStore) -> None:
+    import os
+
+    with pytest.raises(LeaseHeld, match=str(os.getpid())):
+        RunStore.take(db, run)
+
+
+def test_an_engine_that_lost_its_lease_can_change_nothing(db: Path, run: int, store: RunStore) -> None:
+    number = grow(store, "source", judge=False)
+    with transaction(store._db) as connection:
+        connection.execute("UPDATE leases SET process_started = 'long ago'")
+    successor = RunStore.take(db, run)
+    with pytest.raises(LeaseLost):
+        store.claim(number)
+    with pytest.raises(LeaseLost):
+        store.set_state(RunState.DONE)
+    assert successor.claim(number)
+    successor.close()
+
+
+def test_taking_over_queues_again_what_was_being_judged(db: Path, run: int, store: RunStore) -> None:
+    judged = grow(store, "one", time_us=10.0)
+    running = grow(store, "two", judge=False)
+    store.claim(running)
+    with transaction(store._db) as connection:
+        connection.execute("UPDATE leases SET process_started = 'long ago'")
+    successor = RunStore.take(db, run)
+    states = {candidate.number: candidate.state for candidate in successor.candidates()}
+    assert states == {judged: CandidateState.EVALUATED, running: CandidateState.QUEUED}
+    states_of_evaluations = successor._connection.execute("SELECT candidate, state FROM evaluations ORDER BY id")
+    assert [tuple(row) for row in states_of_evaluations] == [(judged, "done"), (running, "void")]
+    successor.close()
+
+
+def test_releasing_lets_another_engine_in(db: Path, run: int) -> None:
+    RunStore.take(db, run).release()
+    second = RunStore.take(db, run)
+    assert second.epoch == 2
+    second.release()
+
+
+def test_a_run_that_does_not_exist_is_refused(db: Path, run: int) -> None:
+    with pytest.raises(KeyError, match="no run 99"):
+        RunStore.take(db, 99)
+
+
+def test_ending_a_run_abandons_its_waiting_work(store: RunStore) -> None:
+    grow(store, "waiting", judge=False)
+    store.add_candidate(None, Step.STRUCTURAL, ProposerKind.COMPILER, {})
+    store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
+    assert {candidate.state for candidate in store.candidates()} == {CandidateState.ABANDONED}
+    assert store.run().ended_by == "stop"

@@ -1,0 +1,171 @@
+"""What people's commands do, with and without a living engine."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.records import CandidateState, CommandKind, CommandState, ProposerKind, RunState
+from engine.store.control import Control
+from engine.store.reader import Reader
+from engine.store.run_store import RunStore
+from tests.engine.store.conftest import grow
+
+
+def states(store: RunStore) -> dict[int, CandidateState]:
+    return {candidate.number: candidate.state for candidate in store.candidates()}
+
+
+def test_a_command_waits_for_the_living_engine_which_answers_it(
+    db: Path, run: int, store: RunStore, control: Control
+) -> None:
+    number = grow(store, "gated", gated=True)
+    command = control.ask(run, CommandKind.APPROVE, number)
+    assert command.state is CommandState.QUEUED
+    store.obey()
+    with Reader(db) as reader:
+        (answered,) = reader.commands(run)
+    assert answered.state is CommandState.DONE
+    assert states(store)[number] is CandidateState.QUEUED
+
+
+def test_a_senseless_command_is_refused_with_a_reason(db: Path, run: int, store: RunStore, control: Control) -> None:
+    number = grow(store, "judged", time_us=1.0)
+    control.ask(run, CommandKind.APPROVE, number)
+    control.ask(run, CommandKind.PRUNE, 99)
+    control.ask(run, CommandKind.BUDGET, argument="many")
+    store.obey()
+    with Reader(db) as reader:
+        answers = [(command.state, command.answer) for command in reversed(reader.commands(run))]
+    assert answers == [
+        (CommandState.REFUSED, f"candidate {number} does not wait for approval; it is evaluated"),
+        (CommandState.REFUSED, f"run {run} has no candidate 99"),
+        (CommandState.REFUSED, "a budget is a whole number from 1 to 1000000, not 'many'"),
+    ]
+
+
+def test_rejecting_keeps_the_reason(run: int, store: RunStore, control: Control) -> None:
+    number = grow(store, "gated", gated=True)
+    control.ask(run, CommandKind.REJECT, number, "too clever")
+    store.obey()
+    candidate = store.candidates()[0]
+    assert (candidate.state, candidate.reason) == (CandidateState.REJECTED, "rejected: too clever")
+
+
+def test_pruning_takes_the_subtree_out_and_restoring_brings_it_back(
+    run: int, store: RunStore, control: Control
+) -> None:
+    root = grow(store, "root", time_us=10.0)
+    child = grow(store, "child", root, time_us=5.0)
+    waiting = grow(store, "waiting", child, judge=False)
+    gated = grow(store, "gated", child, gated=True)
+    other = grow(store, "other", time_us=20.0)
+    control.ask(run, CommandKind.PRUNE, root)
+    store.obey()
+    pruned = {candidate.number for candidate in store.candidates() if candidate.pruned}
+    assert pruned == {root, child, waiting, gated}
+    assert states(store)[waiting] is CandidateState.ABANDONED
+    assert store.run().best == other
+    control.ask(run, CommandKind.RESTORE, root)
+    store.obey()
+    assert not any(candidate.pruned for candidate in store.candidates())
+    assert states(store)[waiting] is CandidateState.QUEUED
+    assert states(store)[gated] is CandidateState.AWAITING_APPROVAL
+    assert store.run().best == child
+
+
+def test_restoring_below_a_pruned_candidate_is_refused(db: Path, run: int, store: RunStore, control: Control) -> None:
+    root = grow(store, "root", time_us=10.0)
+    child = grow(store, "child", root, time_us=5.0)
+    control.ask(run, CommandKind.PRUNE, root)
+    control.ask(run, CommandKind.RESTORE, child)
+    store.obey()
+    with Reader(db) as reader:
+        assert "restore that one" in reader.commands(run)[0].answer
+
+
+def test_a_verdict_that_comes_after_pruning_does_not_count(run: int, store: RunStore, control: Control) -> None:
+    from engine.records import Evaluation, Verdict
+
+    number = grow(store, "source", judge=False)
+    store.claim(number)
+    control.ask(run, CommandKind.PRUNE, number)
+    store.obey()
+    assert not store.evaluated(number, Evaluation(Verdict.CORRECT, "time", "", time_us=1.0), 1.0, 1.0)
+    assert states(store)[number] is CandidateState.ABANDONED
+
+
+def test_without_an_engine_flags_apply_at_once_and_the_rest_waits_for_resume(
+    db: Path, run: int, control: Control
+) -> None:
+    store = RunStore.take(db, run)
+    number = grow(store, "source", time_us=1.0)
+    store.release()
+    assert control.ask(run, CommandKind.PIN, number).state is CommandState.DONE
+    assert control.ask(run, CommandKind.PRUNE, number).state is CommandState.DONE
+    assert control.ask(run, CommandKind.PRUNE, 77).state is CommandState.REFUSED
+    waiting = control.ask(run, CommandKind.BUDGET, argument="9")
+    assert waiting.state is CommandState.QUEUED
+    assert f"kernelgrove resume {run}" in waiting.answer
+    successor = RunStore.take(db, run)
+    successor.obey()
+    assert successor.run().budget == 9
+    successor.release()
+
+
+def test_a_queued_command_can_be_taken_back_and_an_answered_one_cannot(
+    run: int, store: RunStore, control: Control
+) -> None:
+    store.set_state(RunState.RUNNING)
+    command = control.ask(run, CommandKind.PAUSE)
+    assert control.retract(run, command.id).state is CommandState.RETRACTED
+    store.obey()
+    assert store.run().state is RunState.RUNNING
+    command = control.ask(run, CommandKind.PAUSE)
+    store.obey()
+    assert control.retract(run, command.id).state is CommandState.DONE
+    assert store.run().state is RunState.PAUSED
+
+
+def test_a_persons_kernel_becomes_a_queued_child(db: Path, run: int, store: RunStore, control: Control) -> None:
+    parent = grow(store, "parent", time_us=1.0)
+    number = control.add_human(run, parent, "mine", "by hand")
+    child = store.candidates()[-1]
+    assert (child.number, child.parent, child.proposer, child.state) == (
+        number,
+        parent,
+        ProposerKind.HUMAN,
+        CandidateState.QUEUED,
+    )
+    assert store.source(number) == "mine"
+    with pytest.raises(KeyError):
+        control.add_human(run, 99, "mine", "by hand")
+
+
+def test_writers_from_many_threads_lose_nothing(db: Path, run: int, store: RunStore) -> None:
+    number = grow(store, "source", time_us=1.0)
+    problems: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            with Control(db) as control:
+                for _ in range(10):
+                    control.ask(run, CommandKind.PIN, number)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        store.heartbeat()
+    for thread in threads:
+        thread.join()
+    store.obey()
+    with Reader(db) as reader:
+        answered = reader.commands(run)
+    assert not problems
+    assert len(answered) == 40
+    assert sum(command.state is CommandState.DONE for command in answered) == 1

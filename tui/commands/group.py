@@ -1,0 +1,157 @@
+"""The `kernelgrove` command: its options, where its subcommands are, and how errors are said."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine import __version__
+
+if TYPE_CHECKING:
+    from engine.settings import Settings
+
+EXIT_NOT_CORRECT, EXIT_USAGE, EXIT_MACHINE, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("search", "Grow kernels for a built-in task and watch."),
+    "run": ("search", "Start a search on a task."),
+    "attach": ("look", "Open the cockpit on a run."),
+    "runs": ("look", "List the runs."),
+    "status": ("look", "Say how a run stands."),
+    "show": ("look", "Show a candidate: verdict, source, diff, log, why."),
+    "pause": ("steer", "Pause a search."),
+    "resume": ("steer", "Let a search go on, with a new engine if need be."),
+    "stop": ("steer", "End a search."),
+    "approve": ("steer", "Let waiting candidates be judged."),
+    "reject": ("steer", "Turn waiting candidates down."),
+    "prune": ("steer", "Take candidates and what grew from them out of a search."),
+    "restore": ("steer", "Bring pruned candidates back."),
+    "pin": ("steer", "Mark candidates."),
+    "unpin": ("steer", "Take marks away."),
+    "budget": ("steer", "Change how many candidates a search may judge."),
+    "retract": ("steer", "Take back a command that is not answered yet."),
+    "add": ("steer", "Enter your own kernel as a child."),
+    "eval": ("judge", "Judge candidates, outside any search."),
+    "tasks": ("look", "List the built-in tasks."),
+    "skills": ("skills", "Look at and change the skill memory."),
+}
+
+
+class CommandFailed(click.ClickException):
+    """A failure said in one sentence, with its exit code."""
+
+    def __init__(self, message: str, code: int = EXIT_USAGE) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+    def show(self, file: Any = None) -> None:
+        """Prints the sentence on stderr."""
+        click.echo(f"kernelgrove: {self.message}", err=True)
+
+
+@dataclass
+class Options:
+    """What was typed before the command."""
+
+    db: Path | None
+    config: Path | None
+    ascii: bool
+    debug: bool
+
+    @cached_property
+    def settings(self) -> Settings:
+        """All layers of settings."""
+        from engine.settings import load_settings
+
+        flags: dict[str, Any] = {} if self.db is None else {"db": self.db}
+        if self.ascii:
+            flags["ascii"] = True
+        return load_settings(self.config, flags)
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"tui.commands.{_COMMANDS[cmd_name][0]}")
+        command = getattr(module, f"{cmd_name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--db", type=click.Path(dir_okay=False, path_type=Path), help="The database; ./runs.db by default.")
+@click.option("--config", type=click.Path(path_type=Path), help="The settings file, instead of ./kernelgrove.toml.")
+@click.option("--ascii", is_flag=True, help="Draw with ASCII characters only.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, prog_name="kernelgrove")
+@click.pass_context
+def kernelgrove(context: click.Context, db: Path | None, config: Path | None, ascii: bool, debug: bool) -> None:  # noqa: A002
+    """Grow fast GPU kernels, and watch them grow.
+
+    Without a command, opens the cockpit on the database.
+    """
+    context.obj = Options(db, config, ascii, debug)
+    if context.invoked_subcommand is None:
+        from tui.commands.look import open_cockpit
+
+        context.exit(open_cockpit(context.obj, None))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and leaves with its exit code."""
+    typed = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = kernelgrove.main(typed, prog_name="kernelgrove", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(EXIT_INTERRUPTED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        failure = _plain(error)
+        if failure is None or "--debug" in typed:
+            raise
+        failure.show()
+        sys.exit(failure.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _plain(error: Exception) -> CommandFailed | None:
+    """The sentence and exit code of an error that a person can do something about."""
+    from engine.judging.facts import MachineError
+    from engine.judging.facts import TaskError as UnjudgeableTaskError
+
+    from engine.loop.launch import LaunchError
+    from engine.settings import SettingsError
+    from engine.store.database import StoreError
+    from engine.tasks.library import TaskError
+    from skills.errors import SkillError
+
+    if isinstance(error, (TaskError, UnjudgeableTaskError, SettingsError, SkillError)):
+        return CommandFailed(str(error), EXIT_USAGE)
+    if isinstance(error, (MachineError, StoreError, LaunchError)):
+        return CommandFailed(str(error), EXIT_MACHINE)
+    if isinstance(error, KeyError) and error.args and " " in str(error.args[0]):
+        return CommandFailed(str(error.args[0]), EXIT_USAGE)
+    return None

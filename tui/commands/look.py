@@ -1,0 +1,233 @@
+"""`attach`, `runs`, `status`, `show`, `tasks` and the cockpit itself: everything that only looks."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from pathlib import Path
+
+import click
+
+from engine.records import Candidate
+from engine.store.reader import Reader, RunOverview
+from tui.commands.group import CommandFailed, Options
+from tui.commands.output import (
+    candidate_line,
+    print_json,
+    run_document,
+    speedup_text,
+    time_text,
+)
+
+
+def open_cockpit(options: Options, run: int | None) -> int:
+    """Opens the cockpit on a run, or on the list of runs; returns the exit code."""
+    from engine.api import resume_run
+    from tui.app import run_cockpit
+
+    db = options.settings.db
+    if run is not None:
+        with Reader(db) as reader:
+            find_run(reader, run)
+    return run_cockpit(db, run=run, ascii=options.settings.ascii, start_engine=lambda number: resume_run(db, number))
+
+
+def find_run(reader: Reader, run: int) -> RunOverview:
+    """A run that must exist.
+
+    Raises:
+        CommandFailed: there is no such run.
+    """
+    overview = reader.run(run)
+    if overview is None:
+        raise CommandFailed(f"there is no run {run} in {reader.path}; see: kernelgrove runs")
+    return overview
+
+
+def find_candidate(reader: Reader, run: int, number: int) -> Candidate:
+    """A candidate that must exist.
+
+    Raises:
+        CommandFailed: there is no such candidate.
+    """
+    found = reader.candidates(run, [number])
+    if not found:
+        raise CommandFailed(f"run {run} has no candidate {number}; see: kernelgrove status {run}")
+    return found[0]
+
+
+@click.command("attach")
+@click.argument("run", type=int)
+@click.pass_obj
+def attach_command(options: Options, run: int) -> int:
+    """Open the cockpit on RUN, whether an engine works on it or not."""
+    return open_cockpit(options, run)
+
+
+@click.command("runs")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_obj
+def runs_command(options: Options, as_json: bool) -> None:
+    """List the runs in the database, newest first."""
+    with Reader(options.settings.db) as reader:
+        overviews = reader.runs()
+        if as_json:
+            print_json([run_document(reader, overview) for overview in overviews])
+            return
+    for overview in overviews:
+        click.echo(_run_line(overview))
+    if not overviews:
+        click.echo("no runs yet; start one with: kernelgrove demo")
+
+
+@click.command("status")
+@click.argument("run", type=int, required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_obj
+def status_command(options: Options, run: int | None, as_json: bool) -> None:
+    """Say how RUN stands (the newest one by default), with its candidates."""
+    with Reader(options.settings.db) as reader:
+        if run is None:
+            overviews = reader.runs()
+            if not overviews:
+                raise CommandFailed(f"there are no runs in {reader.path}; start one with: kernelgrove demo")
+            overview = overviews[0]
+        else:
+            overview = find_run(reader, run)
+        if as_json:
+            print_json(run_document(reader, overview))
+            return
+        click.echo(_run_line(overview))
+        if overview.run.reason:
+            click.echo(overview.run.reason)
+        for candidate in reader.candidates(overview.run.id):
+            click.echo(candidate_line(candidate))
+
+
+def _run_line(overview: RunOverview) -> str:
+    run = overview.run
+    alive = overview.engine is not None and overview.engine.alive
+    working = "" if alive or run.state.ended else " (no engine)"
+    best = f"best {speedup_text(overview.best_speedup)} ({run.best})" if run.best else "no best yet"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_at))
+    return (
+        f"{run.id:>4}  {run.name:<20} {str(run.state) + working:<20} {overview.judged:>4}/{run.budget:<4} "
+        f"{overview.correct:>3} correct  {best:<18} {when}"
+    )
+
+
+@click.command("show")
+@click.argument("run", type=int)
+@click.argument("candidate", type=int)
+@click.option("--source", "part", flag_value="source", help="Its source text.")
+@click.option("--why", "part", flag_value="why", help="Why it was asked for there, and how it was made.")
+@click.option("--log", "part", flag_value="log", help="The log of its evaluation.")
+@click.option("--diff", "other", type=int, metavar="OTHER", help="Its difference from another candidate.")
+@click.option("--json", "as_json", is_flag=True, help="The evaluation as one JSON document.")
+@click.pass_obj
+def show_command(
+    options: Options, run: int, candidate: int, part: str | None, other: int | None, as_json: bool
+) -> None:
+    """Show CANDIDATE of RUN: its verdict, measurements and checks, or one part of it."""
+    with Reader(options.settings.db) as reader:
+        find_run(reader, run)
+        found = find_candidate(reader, run, candidate)
+        if as_json:
+            _show_json(reader, found)
+        elif other is not None:
+            find_candidate(reader, run, other)
+            _show_diff(reader, run, other, candidate)
+        elif part == "source":
+            click.echo(reader.source(run, candidate) or "", nl=False)
+        elif part == "log":
+            evaluation = reader.evaluation(run, candidate)
+            click.echo(evaluation.log if evaluation else "", nl=False)
+        elif part == "why":
+            _show_why(reader, run, candidate)
+        else:
+            _show_summary(reader, found)
+
+
+def _show_json(reader: Reader, candidate: Candidate) -> None:
+    from engine.judging.report import evaluation_json
+
+    evaluation = reader.evaluation(candidate.run, candidate.number)
+    if evaluation is None:
+        raise CommandFailed(f"candidate {candidate.number} is {candidate.state} and has not been judged")
+    task = reader.task(candidate.run)
+    print_json(evaluation_json(evaluation, task.name))
+
+
+def _show_diff(reader: Reader, run: int, old: int, new: int) -> None:
+    texts = [(reader.source(run, number) or "").splitlines(keepends=True) for number in (old, new)]
+    click.echo("".join(difflib.unified_diff(texts[0], texts[1], f"candidate {old}", f"candidate {new}")), nl=False)
+
+
+def _show_why(reader: Reader, run: int, candidate: int) -> None:
+    note = reader.proposal(run, candidate)
+    if note is None:
+        click.echo("a person entered it")
+        return
+    for level in note.why.get("path", []):
+        arms = ", ".join(
+            f"{'expand here' if arm['arm'] is None else arm['arm']} {arm['value']:.3f} + {arm['bonus']:.3f}"
+            for arm in level["arms"]
+        )
+        took = "expand here" if level["took"] is None else level["took"]
+        click.echo(f"at {level['at'] or 'the root'}: took {took} among {arms}")
+    if "step" in note.why:
+        click.echo(f"step: {note.why['step']}")
+    if note.recipe is not None:
+        click.echo(f"made by the {note.proposer} as {note.recipe['structure']} with {note.recipe['parameters']}")
+    if note.failure:
+        click.echo(f"failed: {note.failure}")
+
+
+def _show_summary(reader: Reader, candidate: Candidate) -> None:
+    click.echo(candidate_line(candidate))
+    if candidate.reason:
+        click.echo(candidate.reason)
+    evaluation = reader.evaluation(candidate.run, candidate.number)
+    if evaluation is None:
+        return
+    if evaluation.numerics:
+        numerics = evaluation.numerics
+        click.echo(
+            f"numerics: tier {numerics.tier}, relative error {numerics.relative_error:.2e}, "
+            f"largest {numerics.max_error:.2e}, the reference's own noise {numerics.reference_noise:.2e}"
+        )
+    for check in evaluation.checks:
+        click.echo(f"check {check.name}: {'passed' if check.passed else 'FAILED'} {check.detail}")
+    for case in evaluation.cases:
+        if case.measurement:
+            low, high = case.measurement.ci95_us
+            baselines = ", ".join(f"{name} {time_text(value)}" for name, value in case.baselines.items())
+            click.echo(
+                f"case {case.name}: {time_text(case.measurement.time_us)} [{time_text(low)}, {time_text(high)}] "
+                f"{case.measurement.kind}; {baselines}; bound {time_text(case.bound_us)}"
+            )
+    for kernel in evaluation.static:
+        click.echo(
+            f"kernel {kernel.kernel} for {kernel.arch}: {kernel.registers} registers, {kernel.spills} spills, "
+            f"{kernel.shared_bytes} bytes of shared memory"
+        )
+
+
+@click.command("tasks")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def tasks_command(as_json: bool) -> None:
+    """List the built-in tasks."""
+    from engine.tasks.library import builtin_tasks
+
+    tasks = builtin_tasks()
+    if as_json:
+        print_json(
+            [{"name": task.name, "family": task.family, "format": task.format, "path": task.path} for task in tasks]
+        )
+        return
+    for task in tasks:
+        click.echo(f"{task.name:<20} {task.family:<14} {_first_line(Path(task.path))}")
+
+
+def _first_line(path: Path) -> str:
+    return path.read_text().splitlines()[0].strip('"')

@@ -1,0 +1,127 @@
+"""`demo` and `run`: start a search, then watch it in the cockpit or line by line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.records import Gate, RunState
+from tui.commands.group import EXIT_MACHINE, EXIT_NOT_CORRECT, CommandFailed, Options
+from tui.commands.look import open_cockpit
+from tui.commands.output import print_json, run_document
+
+DEMO_TASK = "softmax"
+DEMO_BUDGET = 16
+
+_POLICY_OPTIONS = ("reward",)
+
+
+def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that `run` and `demo` share."""
+    options = (
+        click.option("--budget", type=click.IntRange(1), help="How many candidates to judge."),
+        click.option("--max-time", type=float, help="Stop after this many seconds of work."),
+        click.option("--seed", type=int, help="The seed of the search; the same one replays it."),
+        click.option("--gate", type=click.Choice([str(gate) for gate in Gate]), help="Which steps wait for approval."),
+        click.option("--reward", type=click.Choice(["log", "paper"]), help="How a speedup becomes a reward."),
+        click.option(
+            "--allow", multiple=True, metavar="LABEL", help="A label that does not bar a candidate from best."
+        ),
+        click.option("--workers", type=click.IntRange(1, 64), help="How many candidates to work on at once."),
+        click.option("--device", help="auto, cpu, cuda or cuda:N."),
+        click.option("--arch", help="What a machine without a GPU compiles for, such as sm_90."),
+        click.option("--python", type=click.Path(path_type=str), help="The interpreter that kernels are judged in."),
+        click.option("--numerics", type=click.Choice(["strict", "reduced", "bf16"]), help="The lowest precision tier."),
+        click.option("--timeout", type=float, help="Seconds that one candidate may take."),
+        click.option("--name", default="", help="A name for the run."),
+        click.option("--detach", is_flag=True, help="Return at once; the search goes on."),
+        click.option("--headless", is_flag=True, help="Print progress and the result instead of opening the cockpit."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("run")
+@click.argument("task")
+@click.option("--proposer", type=click.Choice(["auto", "compiler"]), help="Who makes the candidates.")
+@search_options
+@click.pass_obj
+def run_command(options: Options, task: str, **typed: Any) -> int:
+    """Start a search on TASK: a built-in name (see `tasks`) or the path of a KernelBench problem."""
+    return _start(options, task, typed)
+
+
+@click.command("demo")
+@click.option("--task", default=DEMO_TASK, show_default=True, help="The built-in task.")
+@search_options
+@click.pass_obj
+def demo_command(options: Options, task: str, **typed: Any) -> int:
+    """Grow kernels for a built-in task, with the embedded proposer: no GPU, no key, no account needed."""
+    if typed["budget"] is None:
+        typed["budget"] = DEMO_BUDGET
+    return _start(options, task, typed)
+
+
+def _start(options: Options, task_name: str, typed: dict[str, Any]) -> int:
+    from engine.api import start_run
+    from engine.settings import parse_run_settings
+    from engine.tasks.library import find_task
+
+    name, detach, headless, as_json = (typed.pop(key) for key in ("name", "detach", "headless", "as_json"))
+    if as_json and not (detach or headless):
+        raise CommandFailed("--json needs --detach or --headless, since the cockpit prints nothing")
+    values = options.settings.run.model_dump()
+    flags = {key: value for key, value in typed.items() if value not in (None, ())}
+    values["policy"].update({key: flags.pop(key) for key in _POLICY_OPTIONS if key in flags})
+    settings = parse_run_settings({**values, **flags})
+    task = find_task(task_name)
+    run = start_run(options.settings.db, task, settings, name)
+    if detach:
+        if as_json:
+            print_json({"run": run})
+        else:
+            click.echo(f"run {run} has started; watch it with: kernelgrove attach {run}")
+        return 0
+    if headless or as_json or not _is_interactive():
+        return _follow(options.settings.db, run, as_json)
+    return open_cockpit(options, run)
+
+
+def _is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _follow(db: Path, run: int, as_json: bool) -> int:
+    from tui.commands.progress import follow, result_text
+
+    def say(line: str) -> None:
+        if not as_json:
+            click.echo(line)
+
+    try:
+        reader, overview = follow(db, run, say)
+    except KeyboardInterrupt:
+        click.echo(
+            f"\nthe search goes on; attach with: kernelgrove attach {run}, end it with: kernelgrove stop {run}",
+            err=True,
+        )
+        raise
+    with reader:
+        if as_json:
+            print_json(run_document(reader, overview))
+        else:
+            click.echo(result_text(reader, overview))
+        state = overview.run.state
+        if state is RunState.FAILED or not state.ended:
+            raise CommandFailed(
+                overview.run.reason or f"the engine of run {run} died; go on with: kernelgrove resume {run}",
+                EXIT_MACHINE,
+            )
+        return 0 if overview.run.best is not None else EXIT_NOT_CORRECT

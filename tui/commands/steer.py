@@ -1,0 +1,131 @@
+"""The commands that ask something of a run; the engine's answer is waited for and printed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from engine.records import Command, CommandKind, CommandState
+from engine.store.control import Control
+from engine.store.reader import Reader
+from tui.commands.group import CommandFailed, Options
+from tui.commands.look import find_candidate, find_run
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+def _ask(options: Options, run: int, kind: CommandKind, candidates: tuple[int, ...] = (), argument: str = "") -> int:
+    """Asks, waits for the answers and prints them; returns 0 if everything was done or waits for an engine."""
+    db = options.settings.db
+    with Reader(db) as reader:
+        find_run(reader, run)
+        for candidate in candidates:
+            find_candidate(reader, run, candidate)
+    with Control(db) as control:
+        commands = [control.ask(run, kind, candidate, argument) for candidate in candidates or (None,)]
+    answers = [_wait(db, command) for command in commands]
+    for command in answers:
+        click.echo(command.answer or f"command {command.id} is queued", err=command.state is CommandState.REFUSED)
+    return 2 if any(command.state is CommandState.REFUSED for command in answers) else 0
+
+
+def _wait(db: Path, command: Command) -> Command:
+    """Waits for the answer of a living engine; a command that waits for a new engine is returned as it is."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    with Reader(db) as reader:
+        while command.state is CommandState.QUEUED and not command.answer and time.monotonic() < deadline:
+            time.sleep(0.05)
+            command = next(c for c in reader.commands(command.run) if c.id == command.id)
+    return command
+
+
+def _run_command(kind: CommandKind, text: str) -> click.Command:
+    @click.command(str(kind), help=text)
+    @click.argument("run", type=int)
+    @click.pass_obj
+    def command(options: Options, run: int) -> int:
+        return _ask(options, run, kind)
+
+    return command
+
+
+def _candidates_command(kind: CommandKind, text: str) -> click.Command:
+    @click.command(str(kind), help=text)
+    @click.argument("run", type=int)
+    @click.argument("candidates", metavar="CANDIDATE...", type=int, nargs=-1, required=True)
+    @click.pass_obj
+    def command(options: Options, run: int, candidates: tuple[int, ...]) -> int:
+        return _ask(options, run, kind, candidates)
+
+    return command
+
+
+pause_command = _run_command(CommandKind.PAUSE, "Pause RUN: running work is finished, nothing new is started.")
+stop_command = _run_command(CommandKind.STOP, "End RUN: running work is killed, waiting work is abandoned.")
+approve_command = _candidates_command(CommandKind.APPROVE, "Let waiting candidates of RUN be judged.")
+prune_command = _candidates_command(CommandKind.PRUNE, "Take candidates, and what grew from them, out of RUN.")
+restore_command = _candidates_command(CommandKind.RESTORE, "Bring pruned candidates of RUN back.")
+pin_command = _candidates_command(CommandKind.PIN, "Mark candidates of RUN.")
+unpin_command = _candidates_command(CommandKind.UNPIN, "Take marks of candidates of RUN away.")
+
+
+@click.command("reject")
+@click.argument("run", type=int)
+@click.argument("candidates", metavar="CANDIDATE...", type=int, nargs=-1, required=True)
+@click.option("--reason", default="", help="Why; kept with the candidate.")
+@click.pass_obj
+def reject_command(options: Options, run: int, candidates: tuple[int, ...], reason: str) -> int:
+    """Turn waiting candidates of RUN down; they cost no budget."""
+    return _ask(options, run, CommandKind.REJECT, candidates, reason)
+
+
+@click.command("budget")
+@click.argument("run", type=int)
+@click.argument("candidates", metavar="N", type=click.IntRange(1))
+@click.pass_obj
+def budget_command(options: Options, run: int, candidates: int) -> int:
+    """Let RUN judge N candidates in all."""
+    return _ask(options, run, CommandKind.BUDGET, argument=str(candidates))
+
+
+@click.command("resume")
+@click.argument("run", type=int)
+@click.pass_obj
+def resume_command(options: Options, run: int) -> None:
+    """Let a paused RUN go on, or start a new engine where the old one died or the run had ended."""
+    from engine.api import resume_run
+
+    with Reader(options.settings.db) as reader:
+        find_run(reader, run)
+    click.echo(resume_run(options.settings.db, run))
+
+
+@click.command("retract")
+@click.argument("run", type=int)
+@click.argument("command", type=int)
+@click.pass_obj
+def retract_command(options: Options, run: int, command: int) -> None:
+    """Take back COMMAND of RUN, if nobody has answered it yet."""
+    with Control(options.settings.db) as control:
+        found = control.retract(run, command)
+    if found.state is not CommandState.RETRACTED:
+        raise CommandFailed(f"command {command} is {found.state} already: {found.answer}")
+    click.echo(f"took back command {command} ({found.kind})")
+
+
+@click.command("add")
+@click.argument("run", type=int)
+@click.argument("parent", type=int)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def add_command(options: Options, run: int, parent: int, file: Path) -> None:
+    """Enter the kernel in FILE as a child of PARENT (0 is the root) of RUN; it needs no approval."""
+    try:
+        source = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"{file} cannot be read as text: {error}") from error
+    with Control(options.settings.db) as control:
+        number = control.add_human(run, parent or None, source, f"by hand: {file.name}")
+    click.echo(f"candidate {number} of run {run} is queued for the judge")
