@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import assert_never
+from typing import Any, assert_never
 
 from engine.events import BestChanged, CandidateFlagged, CandidateMoved, CommandAnswered, RunChanged
 from engine.records import INELIGIBLE_LABELS, CandidateState, Command, CommandKind, CommandState, RunState
@@ -226,7 +226,7 @@ def _must_wait(connection: sqlite3.Connection, run: int, number: int) -> None:
         raise Refused(f"candidate {number} does not wait for approval; it is {state.replace('_', ' ')}")
 
 
-def _candidate(connection: sqlite3.Connection, run: int, number: int) -> dict[str, object | str]:
+def _candidate(connection: sqlite3.Connection, run: int, number: int) -> dict[str, Any]:
     cursor = connection.execute("SELECT * FROM candidates WHERE run = ? AND number = ?", (run, number))
     row = cursor.fetchone()
     if row is None:
