@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from skills.memory import SkillMemory
-from skills.rule_files import shipped_rules
-
 from engine.events import CandidateAdded, CommandAnswered, CommandQueued, RunChanged, SkillChanged
 from engine.records import (
     CandidateState,
@@ -33,6 +30,8 @@ from engine.store import lease, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
 from engine.store.rows import command_from, put_text
+from skills.memory import SkillMemory
+from skills.rule_files import shipped_rules
 
 _WITHOUT_ENGINE = (
     CommandKind.PRUNE,
@@ -113,7 +112,7 @@ class Control:
             cursor = connection.execute(
                 "INSERT INTO commands (run, kind, candidate, argument, state, author, created_at)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (run, kind, candidate, argument, CommandState.QUEUED, _author(), time.time()),
+                (run, kind, candidate, argument, CommandState.QUEUED, author(), time.time()),
             )
             assert cursor.lastrowid is not None
             record(connection, run, CommandQueued(cursor.lastrowid, kind, candidate=candidate))
@@ -206,11 +205,12 @@ class Control:
 
     @contextmanager
     def skills(self) -> Iterator[SkillMemory]:
-        """The skill memory in one transaction: what the block changes is kept together, or not at all.
+        """The skill memory, shipped rules included; what the block changes is kept together, or not at all.
 
         Call `skill_changed` inside the block for each rule that was changed.
         """
         with transaction(self._db) as connection:
+            _seed_skills(connection)
             yield SkillMemory(connection)
 
     def skill_changed(self, skill: int, name: str, revision: int, change: str) -> None:
@@ -262,7 +262,8 @@ def _command(connection: sqlite3.Connection, command: int) -> Command:
     return command_from(row)
 
 
-def _author() -> str:
+def author() -> str:
+    """Who is at the keyboard, as commands and edits are signed."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -1,0 +1,254 @@
+"""The loop over the real store: budget, people, replay. Judge and proposer are scripted and strict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.loop.search_loop import SearchLoop
+from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed
+from engine.records import (
+    Candidate,
+    CandidateState,
+    CommandKind,
+    Evaluation,
+    Gate,
+    ProposerKind,
+    RunState,
+    Step,
+    Verdict,
+)
+from engine.settings import RunSettings
+from engine.store.control import Control
+from engine.store.reader import Reader
+from engine.store.run_store import RunStore
+from engine.tasks.library import find_task
+
+
+class ScriptedProposer:
+    """Offers a number of structures, and a number of variations of each candidate."""
+
+    kind = ProposerKind.COMPILER
+
+    def __init__(self, structures: int = 3, variations: int = 3, failing: tuple[int, ...] = ()) -> None:
+        self.structures = structures
+        self.variations = variations
+        self.failing = failing
+        self.given: dict[int | None, int] = {}
+
+    def exhausted(self, parent: int | None, step: Step) -> str | None:
+        if step is Step.STRUCTURAL:
+            return None if self.given.get(None, 0) < self.structures else "no more structures"
+        return None if self.given.get(parent, 0) < self.variations else "no more variations"
+
+    async def propose(self, request: ProposalRequest) -> Proposed:
+        key = None if request.step is Step.STRUCTURAL else request.parent
+        assert self.exhausted(request.parent, request.step) is None, "asked for what is exhausted"
+        self.given[key] = self.given.get(key, 0) + 1
+        if request.number in self.failing:
+            raise ProposalFailed("nothing usable")
+        await asyncio.sleep(0)
+        draw = request.random.randrange(10**9)
+        return Proposed(f"{request.parent}/{request.step}/{draw}", f"draw {draw}", {"draw": draw})
+
+
+class ScriptedJudge:
+    """Gives each text a time that depends on the text alone."""
+
+    def __init__(self, before: Callable[[str], None] | None = None) -> None:
+        self.judged: list[str] = []
+        self.before = before
+
+    async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+        if self.before is not None:
+            self.before(source)
+        await asyncio.sleep(0)
+        self.judged.append(source)
+        time_us = 1.0 + sum(map(ord, source)) % 97
+        return Evaluation(Verdict.CORRECT, "time", "", time_us=time_us, speedup={"eager": 50.0 / time_us})
+
+
+def make_run(db: Path, **settings: object) -> int:
+    with Control(db) as control:
+        return control.create_run(find_task("softmax"), RunSettings.model_validate({"budget": 8, **settings}))
+
+
+async def search(
+    db: Path, run: int, proposer: ScriptedProposer | None = None, judge: ScriptedJudge | None = None
+) -> tuple[RunState, list[Candidate]]:
+    store = RunStore.take(db, run)
+    store.set_state(RunState.RUNNING)
+    settings = RunSettings.model_validate(store.run().settings)
+    try:
+        await SearchLoop(store, judge or ScriptedJudge(), proposer or ScriptedProposer(), settings).run()
+        return store.run().state, store.candidates()
+    finally:
+        store.release()
+
+
+async def test_a_search_judges_its_budget_and_says_why_it_ended(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db)
+    state, candidates = await search(db, run)
+    assert state is RunState.DONE
+    assert [candidate.state for candidate in candidates] == [CandidateState.EVALUATED] * 8
+    with Reader(db) as reader:
+        overview = reader.run(run)
+    assert overview is not None
+    assert overview.run.ended_by == "budget"
+    assert overview.best_time_us == min(c.time_us for c in candidates if c.time_us is not None)
+
+
+async def test_the_same_seed_replays_the_same_tree_and_another_seed_another(tmp_path: Path) -> None:
+    trees = []
+    for index, seed in enumerate((1, 1, 2)):
+        db = tmp_path / f"{index}.db"
+        _, candidates = await search(db, make_run(db, seed=seed))
+        trees.append([(c.number, c.parent, c.step, c.idea, c.time_us) for c in candidates])
+    assert trees[0] == trees[1]
+    assert trees[0] != trees[2]
+
+
+async def test_a_search_that_was_cut_and_resumed_grows_the_same_tree(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.db"
+    _, expected = await search(whole, make_run(whole, seed=3))
+    cut = tmp_path / "cut.db"
+    run = make_run(cut, seed=3)
+    proposer = ScriptedProposer()
+
+    class Cut(Exception):
+        pass
+
+    def fail_at_fifth(_: str) -> None:
+        if len(judge.judged) == 4:
+            raise Cut
+
+    judge = ScriptedJudge(fail_at_fifth)
+    with pytest.raises(Cut):
+        await search(cut, run, proposer, judge)
+    _, resumed = await search(cut, run, proposer)
+    assert [(c.number, c.parent, c.idea, c.time_us) for c in resumed] == [
+        (c.number, c.parent, c.idea, c.time_us) for c in expected
+    ]
+
+
+async def test_a_proposer_with_nothing_left_ends_the_search(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=100)
+    state, candidates = await search(db, run, ScriptedProposer(structures=2, variations=0))
+    with Reader(db) as reader:
+        overview = reader.run(run)
+    assert overview is not None
+    assert (state, overview.run.ended_by) == (RunState.DONE, "exhausted")
+    assert [candidate.step for candidate in candidates] == [Step.STRUCTURAL] * 2
+
+
+async def test_failed_proposals_use_budget_and_grow_nothing(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=4)
+    _, candidates = await search(db, run, ScriptedProposer(failing=(2,)))
+    assert [candidate.state for candidate in candidates].count(CandidateState.FAILED) == 1
+    assert len(candidates) == 4
+    assert all(candidate.parent != 2 for candidate in candidates)
+
+
+async def test_with_every_step_gated_nothing_is_judged_before_it_is_approved(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=2, gate=Gate.ALL)
+    judge = ScriptedJudge()
+    work = asyncio.create_task(search(db, run, judge=judge))
+    await _until(db, lambda reader: len(_in(reader, run, CandidateState.AWAITING_APPROVAL)) >= 2)
+    assert judge.judged == []
+    with Control(db) as control:
+        control.ask(run, CommandKind.REJECT, 1, "no")
+        control.ask(run, CommandKind.APPROVE, 2)
+    await _until(db, lambda reader: len(_in(reader, run, CandidateState.EVALUATED)) == 1)
+    await _until(db, lambda reader: len(_in(reader, run, CandidateState.AWAITING_APPROVAL)) >= 1)
+    with Reader(db) as reader:
+        waiting = _in(reader, run, CandidateState.AWAITING_APPROVAL)
+    with Control(db) as control:
+        for candidate in waiting:
+            control.ask(run, CommandKind.APPROVE, candidate.number)
+    state, candidates = await work
+    assert state is RunState.DONE
+    assert candidates[0].state is CandidateState.REJECTED
+    assert len(judge.judged) == 2
+
+
+async def test_pause_resume_and_stop(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=1000)
+    work = asyncio.create_task(search(db, run, ScriptedProposer(structures=1000)))
+    await _until(db, lambda reader: len(reader.candidates(run)) > 3)
+    with Control(db) as control:
+        control.ask(run, CommandKind.PAUSE)
+    await _until(db, lambda reader: _state(reader, run) is RunState.PAUSED)
+    with Reader(db) as reader:
+        frozen = len(reader.candidates(run))
+    with Control(db) as control:
+        control.ask(run, CommandKind.RESUME)
+    await _until(db, lambda reader: len(reader.candidates(run)) > frozen)
+    with Control(db) as control:
+        control.ask(run, CommandKind.STOP)
+    state, candidates = await work
+    assert state is RunState.STOPPED
+    assert all(candidate.state.final for candidate in candidates)
+
+
+async def test_a_machine_that_fails_is_tried_again_and_not_held_against_the_candidate(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=3)
+
+    class FlakyJudge(ScriptedJudge):
+        failures = 0
+
+        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+            if self.failures < 2:
+                self.failures += 1
+                return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "the judge was killed")
+            return await super().evaluate(source, on_log=on_log)
+
+    _, candidates = await search(db, run, judge=FlakyJudge())
+    assert [candidate.verdict for candidate in candidates] == [Verdict.CORRECT] * 3
+
+
+async def test_several_workers_judge_at_once_and_keep_the_budget(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=9, workers=3)
+    running = 0
+    most = 0
+
+    class SlowJudge(ScriptedJudge):
+        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.3)
+            running -= 1
+            return await super().evaluate(source, on_log=on_log)
+
+    _, candidates = await search(db, run, ScriptedProposer(structures=9), SlowJudge())
+    assert len(candidates) == 9
+    assert most == 3
+
+
+def _in(reader: Reader, run: int, state: CandidateState) -> list[Candidate]:
+    return [candidate for candidate in reader.candidates(run) if candidate.state is state]
+
+
+def _state(reader: Reader, run: int) -> RunState:
+    overview = reader.run(run)
+    assert overview is not None
+    return overview.run.state
+
+
+async def _until(db: Path, condition: Callable[[Reader], bool]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            with Reader(db) as reader:
+                if condition(reader):
+                    return
+            await asyncio.sleep(0.02)
