@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from engine.records import Candidate
+from engine.store.control import Control
 from engine.store.reader import Reader, RunOverview
 from tui.commands.group import CommandFailed, Options
 from tui.commands.output import (
@@ -26,10 +27,18 @@ def open_cockpit(options: Options, run: int | None) -> int:
     from tui.app import run_cockpit
 
     db = options.settings.db
-    if run is not None:
+    if run is None:
+        _make_database(db)
+    else:
         with Reader(db) as reader:
             find_run(reader, run)
     return run_cockpit(db, run=run, ascii=options.settings.ascii, start_engine=lambda number: resume_run(db, number))
+
+
+def _make_database(db: Path) -> None:
+    """Creates an absent database, so that looking at no runs is no error."""
+    if not db.exists():
+        Control(db).close()
 
 
 def find_run(reader: Reader, run: int) -> RunOverview:
@@ -69,6 +78,7 @@ def attach_command(options: Options, run: int) -> int:
 @click.pass_obj
 def runs_command(options: Options, as_json: bool) -> None:
     """List the runs in the database, newest first."""
+    _make_database(options.settings.db)
     with Reader(options.settings.db) as reader:
         overviews = reader.runs()
         if as_json:
