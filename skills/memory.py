@@ -1,4 +1,4 @@
-"""The skill memory's store: the only SQL of this package.
+"""The skill memory's store; with `skills.revisions` under it, the only SQL of this package.
 
 It works on a connection that is handed in and never begins, commits or rolls back: the caller owns the
 transaction and writes the event that tells of the change into the same one. A write outside a
@@ -13,11 +13,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from skills.checks import check_author, check_reason, check_rule
-from skills.errors import SkillError, StaleRevision, UnknownSkill
+from skills.checks import MAX_REASON, check_author, check_reason, check_rule
+from skills.errors import SkillError, StaleRevision
 from skills.records import (
     Evidence,
     ProbeVerdict,
@@ -30,6 +30,7 @@ from skills.records import (
     SkillUse,
     Verification,
 )
+from skills.revisions import CLAIM, SkillRevisions, differ
 
 SHIPPED = "shipped"
 """The author of rules that come with the program."""
@@ -45,10 +46,6 @@ CONTRADICTIONS_TO_DISPUTE = 2
 
 MAX_DETAIL = 4_000
 
-_FIELDS = tuple(field.name for field in fields(Skill))
-_COLUMNS = ", ".join(_FIELDS)
-_STORED = tuple(name for name in _FIELDS if name != "id")
-_CLAIM = ("kind", "statement", "scope", "stage", "pattern", "probe", "counter_probe", "expect")
 _TESTED = ("kind", "stage", "pattern", "probe", "counter_probe", "expect")
 
 
@@ -73,8 +70,7 @@ class SkillMemory:
     """
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time) -> None:
-        self._connection = connection
-        self._clock = clock
+        self._revisions = SkillRevisions(connection, clock)
 
     def find(
         self,
@@ -87,8 +83,7 @@ class SkillMemory:
         filters = {"status": status, "enabled": enabled, "kind": kind}
         chosen = {name: value for name, value in filters.items() if value is not None}
         where = " AND ".join(f"{name} = :{name}" for name in chosen) or "1"
-        rows = self._rows(f"SELECT {_COLUMNS} FROM skills WHERE {where} ORDER BY name", chosen)
-        return [_skill(row) for row in rows]
+        return self._revisions.select(where, chosen)
 
     def get(self, skill: int | str) -> Skill:
         """The skill with this id or this name.
@@ -96,10 +91,7 @@ class SkillMemory:
         Raises:
             UnknownSkill: if there is none.
         """
-        column = "id" if isinstance(skill, int) else "name"
-        for row in self._rows(f"SELECT {_COLUMNS} FROM skills WHERE {column} = ?", (skill,)):
-            return _skill(row)
-        raise UnknownSkill(f"There is no rule {skill}: `kernelgrove skills list` shows those that exist.")
+        return self._revisions.get(skill)
 
     def history(self, skill: int) -> list[Skill]:
         """Every revision of the skill, the oldest first and the current one last.
@@ -108,9 +100,7 @@ class SkillMemory:
             UnknownSkill: if there is no such skill.
         """
         self.get(skill)
-        columns = ", ".join(("skill", *_STORED))
-        rows = self._rows(f"SELECT {columns} FROM skill_revisions WHERE skill = ? ORDER BY revision", (skill,))
-        return [_skill(row) for row in rows]
+        return self._revisions.select_revisions("skill = ?", (skill,))
 
     def add(
         self,
@@ -134,10 +124,10 @@ class SkillMemory:
             enabled=enabled,
             author=check_author(author),
             reason=check_reason(reason),
-            changed_at=self._clock(),
+            changed_at=self._revisions.now(),
             **rule.changes(),
         )
-        return self._insert(skill, shipped_digest=None)
+        return self._revisions.insert(skill)
 
     def edit(
         self,
@@ -166,11 +156,11 @@ class SkillMemory:
         changed = replace(current, **rule.changes())
         if status is not None:
             changed = replace(changed, status=status)
-        elif current.status is not SkillStatus.RETIRED and _differ(current, changed, _TESTED):
+        elif current.status is not SkillStatus.RETIRED and differ(current, changed, _TESTED):
             changed = replace(changed, status=SkillStatus.UNVERIFIED)
         if changed == current:
             return current
-        return self._save(current, changed, author=author, reason=reason)
+        return self._revisions.save(current, changed, author=author, reason=reason)
 
     def set_enabled(self, skill_id: int, enabled: bool, author: str, reason: str = "") -> Skill:
         """Switch a skill on or off; one that is so already is returned as it is.
@@ -181,7 +171,7 @@ class SkillMemory:
         current = self.get(skill_id)
         if current.enabled == enabled:
             return current
-        return self._save(current, replace(current, enabled=enabled), author=author, reason=reason)
+        return self._revisions.save(current, replace(current, enabled=enabled), author=author, reason=reason)
 
     def retire(self, skill_id: int, reason: str, author: str) -> Skill:
         """Take a skill out of use for good, with the reason; one that is retired is returned as it is.
@@ -195,36 +185,47 @@ class SkillMemory:
         current = self.get(skill_id)
         if current.status is SkillStatus.RETIRED:
             return current
-        return self._save(current, replace(current, status=SkillStatus.RETIRED), author=author, reason=reason)
+        return self._revisions.save(current, replace(current, status=SkillStatus.RETIRED), author=author, reason=reason)
 
     def record_evidence(
         self, skill_id: int, run: int, candidate: int, relation: Relation, *, detail: str = "", toolchain: str = ""
     ) -> Skill:
         """Store what a candidate says about the current revision; the same thing twice is stored once.
 
-        An active skill that enough correct candidates contradict becomes disputed.
+        An active skill that enough correct candidates contradict becomes disputed. Those from before its claim
+        or status last changed do not count: a person who believes it again has seen them.
 
         Raises:
             UnknownSkill: if there is no such skill.
         """
         current = self.get(skill_id)
-        self._write(
+        self._revisions.write(
             "INSERT OR IGNORE INTO skill_evidence"
             " (skill, revision, run, candidate, relation, detail, toolchain, created_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (current.id, current.revision, run, candidate, relation, detail[:MAX_DETAIL], toolchain, self._clock()),
+            (
+                current.id,
+                current.revision,
+                run,
+                candidate,
+                relation,
+                detail[:MAX_DETAIL],
+                toolchain,
+                self._revisions.now(),
+            ),
         )
         if relation is not Relation.CONTRADICTS or current.status is not SkillStatus.ACTIVE:
             return current
-        against = self._rows(
-            "SELECT DISTINCT run, candidate FROM skill_evidence JOIN skills ON skills.id = skill_evidence.skill"
-            " WHERE skill = ? AND relation = ? AND skill_evidence.revision >= content_revision ORDER BY run, candidate",
+        against = self._revisions.rows(
+            "SELECT DISTINCT run, candidate FROM skill_evidence AS said JOIN skills ON skills.id = said.skill"
+            " WHERE skill = ? AND relation = ? AND said.revision >= MAX(content_revision, status_revision)"
+            " ORDER BY run, candidate",
             (current.id, relation),
         )
         if len(against) < CONTRADICTIONS_TO_DISPUTE:
             return current
         named = " and ".join(f"candidate {number} of run {of_run}" for of_run, number in against)
-        return self._save(
+        return self._revisions.save(
             current,
             replace(current, status=SkillStatus.DISPUTED),
             author=OBSERVER,
@@ -233,7 +234,7 @@ class SkillMemory:
 
     def evidence(self, skill_id: int) -> list[Evidence]:
         """Everything that candidates said about the skill, the oldest first."""
-        rows = self._rows(
+        rows = self._revisions.rows(
             "SELECT skill, revision, run, candidate, relation, detail, toolchain, created_at"
             " FROM skill_evidence WHERE skill = ? ORDER BY id",
             (skill_id,),
@@ -246,7 +247,7 @@ class SkillMemory:
     def evidence_counts(self) -> dict[int, dict[Relation, int]]:
         """How many candidates say what about each skill, by skill id; one query for a whole list."""
         counts: dict[int, dict[Relation, int]] = {}
-        rows = self._rows(
+        rows = self._revisions.rows(
             "SELECT skill, relation, COUNT(DISTINCT run || ':' || candidate) FROM skill_evidence"
             " GROUP BY skill, relation",
             (),
@@ -266,7 +267,7 @@ class SkillMemory:
             UnknownSkill: if there is no such skill.
         """
         current = self.get(verification.skill)
-        self._write(
+        self._revisions.write(
             "INSERT INTO skill_verifications (skill, revision, verdict, detail, toolchain, created_at)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (
@@ -275,22 +276,26 @@ class SkillMemory:
                 verification.verdict,
                 verification.detail[:MAX_DETAIL],
                 verification.toolchain,
-                self._clock(),
+                self._revisions.now(),
             ),
         )
-        ((claimed_at,),) = self._rows("SELECT content_revision FROM skills WHERE id = ?", (current.id,))
+        ((claimed_at, status_author),) = self._revisions.rows(
+            "SELECT content_revision, status_author FROM skills WHERE id = ?", (current.id,)
+        )
         if verification.revision < claimed_at:
             return current
-        status = _status_after(current, verification.verdict)
+        status = _status_after(current, status_author, verification.verdict)
         if status is current.status:
             return current
         # A reason names the toolchain and stays within its length.
         reason = f"{verification.detail} ({verification.toolchain})" if verification.toolchain else verification.detail
-        return self._save(current, replace(current, status=status), author=VERIFIER, reason=reason[:1_000])
+        return self._revisions.save(
+            current, replace(current, status=status), author=VERIFIER, reason=reason[:MAX_REASON]
+        )
 
     def verifications(self, skill_id: int) -> list[tuple[Verification, float]]:
         """Every answer of the skill's probes with its time in Unix seconds, the oldest first."""
-        rows = self._rows(
+        rows = self._revisions.rows(
             "SELECT skill, skills.name, answers.revision, verdict, detail, toolchain, created_at"
             " FROM skill_verifications AS answers JOIN skills ON skills.id = skill WHERE skill = ? ORDER BY answers.id",
             (skill_id,),
@@ -313,38 +318,33 @@ class SkillMemory:
                 " AND seen.toolchain = :toolchain AND seen.revision >= skills.content_revision)"
             )
             values["toolchain"] = unseen_by
-        rows = self._rows(
-            f"SELECT {_COLUMNS} FROM skills WHERE NOT (status = :retired AND author != :verifier) AND {condition}"
-            " ORDER BY name",
+        return self._revisions.select(
+            f"NOT (status = :retired AND status_author != :verifier) AND {condition}",
             values,
         )
-        return [_skill(row) for row in rows]
 
     def record_uses(self, run: int, proposal: int, skills: Iterable[Skill]) -> None:
         """Note which revisions went into a proposal's prompt."""
         for skill in skills:
-            self._write(
+            self._revisions.write(
                 "INSERT OR IGNORE INTO skill_uses (skill, revision, run, proposal, created_at) VALUES (?, ?, ?, ?, ?)",
-                (skill.id, skill.revision, run, proposal, self._clock()),
+                (skill.id, skill.revision, run, proposal, self._revisions.now()),
             )
 
     def uses(self, skill_id: int) -> list[SkillUse]:
         """Every proposal that one of the skill's revisions went into, the oldest first."""
-        rows = self._rows(
+        rows = self._revisions.rows(
             "SELECT skill, revision, run, proposal, created_at FROM skill_uses WHERE skill = ? ORDER BY id", (skill_id,)
         )
         return [SkillUse(*row) for row in rows]
 
     def used_in(self, run: int, proposal: int) -> list[Skill]:
         """The revisions that went into a proposal's prompt, as they were then, by name."""
-        columns = ", ".join(f"then_.{name}" for name in ("skill", *_STORED))
-        rows = self._rows(
-            f"SELECT {columns} FROM skill_uses AS used JOIN skill_revisions AS then_"
-            " ON then_.skill = used.skill AND then_.revision = used.revision"
-            " WHERE used.run = ? AND used.proposal = ? ORDER BY then_.name",
+        found = self._revisions.select_revisions(
+            "(skill, revision) IN (SELECT skill, revision FROM skill_uses WHERE run = ? AND proposal = ?)",
             (run, proposal),
         )
-        return [_skill(row) for row in rows]
+        return sorted(found, key=lambda skill: skill.name)
 
     def seed(self, rules: Iterable[Rule]) -> SeedResult:
         """Add the shipped rules that are missing; writes nothing when all of them are there.
@@ -358,25 +358,28 @@ class SkillMemory:
         added, updated, kept = [], [], []
         for rule in map(check_rule, rules):
             digest = _digest(rule)
-            rows = self._rows(
-                "SELECT id, shipped_digest FROM skills WHERE shipped_as = ? OR name = ? ORDER BY shipped_as = ? DESC",
+            rows = self._revisions.rows(
+                "SELECT id, shipped_digest, status_author FROM skills"
+                " WHERE shipped_as = ? OR name = ? ORDER BY shipped_as = ? DESC",
                 (rule.name, rule.name, rule.name),
             )
             if not rows:
-                self._insert(self._shipped(rule), shipped_digest=digest)
+                self._revisions.insert(self._shipped(rule), shipped_digest=digest)
                 added.append(rule.name)
                 continue
-            skill_id, known = rows[0]
+            skill_id, known, status_author = rows[0]
             current = self.get(skill_id)
             if digest in (known, _digest(current.rule())):
                 continue
-            if known != _digest(current.rule()) or _retired_by_a_person(current):
+            if known != _digest(current.rule()) or (
+                current.status is SkillStatus.RETIRED and status_author != VERIFIER
+            ):
                 kept.append(rule.name)
                 continue
             renamed = replace(rule, name=current.name)
             changed = replace(current, **renamed.changes(), status=SkillStatus.ACTIVE)
-            self._save(current, changed, author=SHIPPED, reason="a newer version of the shipped rule")
-            self._write("UPDATE skills SET shipped_digest = ? WHERE id = ?", (digest, skill_id))
+            self._revisions.save(current, changed, author=SHIPPED, reason="a newer version of the shipped rule")
+            self._revisions.write("UPDATE skills SET shipped_digest = ? WHERE id = ?", (digest, skill_id))
             updated.append(rule.name)
         return SeedResult(tuple(added), tuple(updated), tuple(kept))
 
@@ -388,111 +391,24 @@ class SkillMemory:
             enabled=True,
             author=SHIPPED,
             reason="",
-            changed_at=self._clock(),
+            changed_at=self._revisions.now(),
             **rule.changes(),
         )
 
-    def _insert(self, skill: Skill, *, shipped_digest: str | None) -> Skill:
-        values = {name: getattr(skill, name) for name in _STORED}
-        values |= {
-            "content_revision": 1,
-            "shipped_as": skill.name if shipped_digest else None,
-            "shipped_digest": shipped_digest,
-        }
-        places = ", ".join(f":{name}" for name in values)
-        try:
-            cursor = self._write(f"INSERT INTO skills ({', '.join(values)}) VALUES ({places})", values)
-        except sqlite3.IntegrityError as error:
-            raise _taken(skill.name) from error
-        stored = replace(skill, id=int(cursor.lastrowid or 0))
-        self._keep_revision(stored)
-        return stored
-
-    def _save(self, current: Skill, changed: Skill, *, author: str, reason: str) -> Skill:
-        """Write the next revision if the skill still is what was read.
-
-        The revision is compared again in the update itself, so that a caller whose transaction began with
-        a read loses nothing to a writer in between.
-        """
-        changed = replace(
-            changed,
-            revision=current.revision + 1,
-            author=check_author(author),
-            reason=check_reason(reason),
-            changed_at=self._clock(),
-        )
-        assignments = ", ".join(f"{name} = :{name}" for name in _STORED)
-        if _differ(current, changed, _CLAIM):
-            assignments += ", content_revision = :revision"
-        values = {name: getattr(changed, name) for name in _FIELDS}
-        try:
-            cursor = self._write(
-                f"UPDATE skills SET {assignments} WHERE id = :id AND revision = :revision - 1",
-                values,
-            )
-        except sqlite3.IntegrityError as error:
-            raise _taken(changed.name) from error
-        if cursor.rowcount != 1:
-            newest = self.get(current.id)
-            raise StaleRevision(newest.name, current.revision, newest.revision, newest.author)
-        self._keep_revision(changed)
-        return changed
-
-    def _keep_revision(self, skill: Skill) -> None:
-        columns = ", ".join(("skill", *_STORED))
-        self._write(
-            f"INSERT INTO skill_revisions ({columns}) SELECT {_COLUMNS} FROM skills WHERE id = ?",
-            (skill.id,),
-        )
-
-    def _rows(self, sql: str, values: Any) -> list[tuple[Any, ...]]:
-        cursor = self._connection.cursor()
-        cursor.row_factory = None  # plain tuples, whatever the connection's owner prefers
-        return cursor.execute(sql, values).fetchall()
-
-    def _write(self, sql: str, values: Any) -> sqlite3.Cursor:
-        if not self._connection.in_transaction:
-            raise RuntimeError("The skill memory writes only inside a transaction of its caller: begin one first.")
-        return self._connection.execute(sql, values)
-
-
-def _skill(row: tuple[Any, ...]) -> Skill:
-    values = dict(zip(_FIELDS, row, strict=True))
-    return Skill(
-        **values
-        | {
-            "kind": SkillKind(values["kind"]),
-            "status": SkillStatus(values["status"]),
-            "enabled": bool(values["enabled"]),
-        }
-    )
-
-
-def _differ(one: Skill, other: Skill, names: Iterable[str]) -> bool:
-    return any(getattr(one, name) != getattr(other, name) for name in names)
-
 
 def _digest(rule: Rule) -> str:
-    claim = json.dumps([str(getattr(rule, name)) for name in _CLAIM])
+    claim = json.dumps([str(getattr(rule, name)) for name in CLAIM])
     return hashlib.sha256(claim.encode()).hexdigest()
 
 
-def _retired_by_a_person(skill: Skill) -> bool:
-    return skill.status is SkillStatus.RETIRED and skill.author not in (VERIFIER, SHIPPED)
-
-
-def _status_after(skill: Skill, verdict: ProbeVerdict) -> SkillStatus:
+def _status_after(skill: Skill, status_author: str, verdict: ProbeVerdict) -> SkillStatus:
     match verdict:
         case ProbeVerdict.REFUTED:
             return SkillStatus.RETIRED
         case ProbeVerdict.CONFIRMED if skill.status is SkillStatus.UNVERIFIED or (
-            skill.status is SkillStatus.RETIRED and skill.author == VERIFIER
+            skill.status is SkillStatus.RETIRED and status_author == VERIFIER
         ):
             return SkillStatus.ACTIVE
         case ProbeVerdict.UNTESTABLE if skill.status is SkillStatus.ACTIVE and skill.probe and skill.stage == "compile":
             return SkillStatus.UNVERIFIED
     return skill.status
-
-
-def _taken(name: str) -> SkillError:
-    return SkillError(f"There is a rule named {name} already: choose another name or edit that one.")

@@ -36,7 +36,8 @@ def _create_tables(db: Database) -> None:
     """Skills, all their revisions, and what is known about them.
 
     `content_revision` is the latest revision that changed what the rule claims: what was learned from
-    it on still holds. `shipped_as` and `shipped_digest` tell which shipped rule a skill came from and
+    it on still holds. `status_revision` is the latest that changed its status, and `status_author` says
+    who did. `shipped_as` and `shipped_digest` tell which shipped rule a skill came from and
     what that said. The newest row of skill_revisions repeats the row of skills.
     """
     statements = (
@@ -44,6 +45,8 @@ def _create_tables(db: Database) -> None:
             id INTEGER PRIMARY KEY,
             {_CONTENT},
             content_revision INTEGER NOT NULL,
+            status_revision INTEGER NOT NULL,
+            status_author TEXT NOT NULL,
             shipped_as TEXT UNIQUE,
             shipped_digest TEXT,
             UNIQUE (name)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import pytest
+from sqlite_utils import Database
 
 from skills.matching import matches
 from skills.memory import SkillMemory
+from skills.migrations import MIGRATIONS
 from skills.probe_process import SubprocessProbeRunner
 from skills.probes import VerificationSummary, verify_all
 from skills.records import ProbeVerdict, Rule, Skill, SkillStatus
@@ -52,9 +56,11 @@ def test_the_pattern_finds_the_probe_and_no_other_rules_repaired_form(name: str)
     assert [other.name for other in RULES.values() if matches(other.counter_probe, RULES[name].pattern)] == []
 
 
-def test_the_shipped_rules_survive_verification_in_the_memory(
-    memory: SkillMemory, summary: VerificationSummary
-) -> None:
+def test_the_shipped_rules_survive_verification_in_the_memory(summary: VerificationSummary) -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    MIGRATIONS.apply(Database(connection))
+    connection.execute("BEGIN")
+    memory = SkillMemory(connection)
     memory.seed(RULES.values())
     for answer in summary.verifications:
         recorded = memory.record_verification(answer)

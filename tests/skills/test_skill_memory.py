@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,32 @@ RULE = Rule(
     counter_probe="counter text",
     expect="unsupported AST node type: Lambda",
 )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture(params=["tuples", "rows"])
+def connection(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    if request.param == "rows":
+        database.row_factory = sqlite3.Row
+    database.execute("PRAGMA foreign_keys = ON")
+    database.execute("BEGIN IMMEDIATE")
+    MIGRATIONS.apply(Database(database))
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def memory(connection: sqlite3.Connection) -> SkillMemory:
+    return SkillMemory(connection, clock=Clock())
 
 
 def checked(skill: Skill, verdict: ProbeVerdict, toolchain: str = "triton 3.7.1, sm_90") -> Verification:
@@ -206,7 +233,8 @@ def test_a_confirmed_rule_becomes_active_and_a_refuted_one_retires_with_the_tool
     assert (active.status, active.author) == (SkillStatus.ACTIVE, VERIFIER)
     retired = memory.record_verification(checked(active, ProbeVerdict.REFUTED, "triton 3.9.0, sm_90"))
     assert (retired.status, retired.reason) == (SkillStatus.RETIRED, "what happened (triton 3.9.0, sm_90)")
-    back = memory.record_verification(checked(retired, ProbeVerdict.CONFIRMED))
+    switched = memory.set_enabled(retired.id, False, "ann")
+    back = memory.record_verification(checked(switched, ProbeVerdict.CONFIRMED))
     assert back.status is SkillStatus.ACTIVE
     assert [answer.verdict for answer, _ in memory.verifications(skill.id)] == ["confirmed", "refuted", "confirmed"]
 
@@ -278,6 +306,17 @@ def test_contradictions_of_an_earlier_claim_do_not_count_against_the_new_one(mem
     memory.record_evidence(skill.id, 1, 4, Relation.CONTRADICTS)
     edited = memory.edit(skill.id, 1, author="ben", statement="Now it says less.")
     assert memory.record_evidence(edited.id, 1, 5, Relation.CONTRADICTS).status is SkillStatus.ACTIVE
+
+
+def test_a_person_who_believes_a_disputed_rule_again_is_not_overruled_by_the_old_contradictions(
+    memory: SkillMemory,
+) -> None:
+    skill = memory.add(RULE, author="ann", status=SkillStatus.ACTIVE)
+    for candidate in (4, 5):
+        memory.record_evidence(skill.id, 1, candidate, Relation.CONTRADICTS)
+    memory.edit(skill.id, 2, author="ann", status=SkillStatus.ACTIVE, reason="the pattern was too wide")
+    assert memory.record_evidence(skill.id, 1, 6, Relation.CONTRADICTS).status is SkillStatus.ACTIVE
+    assert memory.record_evidence(skill.id, 1, 7, Relation.CONTRADICTS).status is SkillStatus.DISPUTED
 
 
 def test_uses_remember_the_revision_that_a_proposal_saw(memory: SkillMemory) -> None:
