@@ -163,7 +163,7 @@ def _one_line(text: str) -> str:
 
 def _multi_line(text: str) -> str:
     """A literal string where TOML's rules allow it, because probes are read and edited by people."""
-    literal = "'''" not in text and not text.endswith("'") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
+    literal = "'''" not in text and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
     if literal:
         return f"'''\n{text}'''"
     return f'"""\n{_escape(text, keep=chr(10) + chr(9))}"""'

@@ -170,6 +170,7 @@ def test_filters_choose_by_status_switch_and_kind(memory: SkillMemory) -> None:
         ({"statement": " \n "}, "statement is empty"),
         ({"statement": "x" * 501}, "statement has 501 characters; at most 500"),
         ({"statement": "red \x1b[31m text"}, "statement has the character U\\+001B in line 1"),
+        ({"scope": "\x9b31m"}, "scope has the character U\\+009B"),
         ({"probe": "one\ntwo\ud800"}, "probe has the character U\\+D800 in line 2"),
         ({"stage": "link"}, "stage 'link' is unknown: write compile, run or numerics"),
         ({"expect": ""}, "expect is empty"),
@@ -234,6 +235,7 @@ def test_a_confirmed_rule_becomes_active_and_a_refuted_one_retires_with_the_tool
     retired = memory.record_verification(checked(active, ProbeVerdict.REFUTED, "triton 3.9.0, sm_90"))
     assert (retired.status, retired.reason) == (SkillStatus.RETIRED, "what happened (triton 3.9.0, sm_90)")
     switched = memory.set_enabled(retired.id, False, "ann")
+    assert memory.verifiable() == [switched]
     back = memory.record_verification(checked(switched, ProbeVerdict.CONFIRMED))
     assert back.status is SkillStatus.ACTIVE
     assert [answer.verdict for answer, _ in memory.verifications(skill.id)] == ["confirmed", "refuted", "confirmed"]
