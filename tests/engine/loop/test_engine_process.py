@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -129,10 +130,8 @@ def test_ten_kills_at_random_moments_lose_nothing_repeat_nothing_and_leave_no_pr
             events = reader.last_event()
         # A random number of events further, then a random moment within the work that follows.
         target = events + random.randrange(0, 12)
-        try:
+        with contextlib.suppress(TimeoutError):
             until(lambda target=target: _last_event(db) >= target, random.uniform(0.5, 12.0))  # type: ignore[misc]
-        except TimeoutError:
-            pass
         below |= descendants(holder.pid)
         kill(holder.pid)
         until(lambda pid=holder.pid, below=below: not alive({pid} | below), 20, "the end of all processes")  # type: ignore[misc]
