@@ -6,9 +6,13 @@ gives the eager baseline and a lower bound for any fused form.
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -117,6 +121,48 @@ def matrix_flops(name: str, args: Sequence[Any], out: torch.Tensor | None) -> fl
         query, key, value = args[:3]
         return 2.0 * float(query[..., 0].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
     return 0.0
+
+
+class _IdleDynamo(ModuleType):
+    """Takes the place of torch._dynamo where it is only asked to leave a function alone.
+
+    PyTorch's shape functions ask for that and would import the whole compiler, which takes seconds. Whoever
+    wants anything else gets the real module.
+    """
+
+    @staticmethod
+    def disable(function: Any, *args: Any, **kwargs: Any) -> Any:
+        """The function as it is."""
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        sys.modules.pop(self.__name__, None)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def _idle_dynamo() -> Iterator[None]:
+    name = "torch._dynamo"
+    if name in sys.modules:
+        yield
+        return
+    idle = sys.modules[name] = _IdleDynamo(name)
+    try:
+        yield
+    finally:
+        if sys.modules.get(name) is idle:
+            del sys.modules[name]
+            if torch.__dict__.get("_dynamo") is idle:
+                delattr(torch, "_dynamo")
+
+
+@contextmanager
+def counting_calls(mode: PretendCuda, into: list[Any]) -> Iterator[None]:
+    """While active, operators on stand-ins of `mode` are appended to `into` as LibraryCalls."""
+    with _idle_dynamo(), CallCounter(mode, into):
+        yield
 
 
 class CallCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -250,7 +296,7 @@ def count_reference(
         for tensor in (*module.parameters(), *module.buffers(), *(v for v in values if isinstance(v, torch.Tensor))):
             number, _, _ = mode.memory.place(tensor)
             sources[number] = distinct_bytes(tensor)
-        with CallCounter(mode, calls):
+        with counting_calls(mode, calls):
             result = module(*values)
         outputs: dict[int, int] = {}
         for leaf in tree_leaves(result):

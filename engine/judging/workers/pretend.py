@@ -7,6 +7,7 @@ here: `stand_ins` redirects their devices.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,6 +128,14 @@ class _Driver:
         return benchmark
 
 
+def _own_function(answer: Callable[..., Any]) -> Callable[..., Any]:
+    # torch._dynamo, where it is imported later, insists that no two names of torch share one function.
+    def answered(*args: Any, **kwargs: Any) -> Any:
+        return answer(*args, **kwargs)
+
+    return answered
+
+
 def pretend_device(arch: str) -> None:
     """Makes `torch.cuda` and Triton's driver describe a device of `arch`; lasts until the process ends."""
     device = device_for(arch)
@@ -162,5 +171,5 @@ def pretend_device(arch: str) -> None:
         "Event": _Event,
     }
     for name, answer in answers.items():
-        setattr(torch.cuda, name, answer)
+        setattr(torch.cuda, name, answer if isinstance(answer, type) else _own_function(answer))
     triton.runtime.driver.set_active(_Driver(device))

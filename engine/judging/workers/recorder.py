@@ -18,7 +18,7 @@ from engine.judging.devices import device_for
 from engine.judging.workers import interpreter_patches as patches
 from engine.judging.workers import traffic
 from engine.judging.workers.interpreter_builder import observing
-from engine.judging.workers.library_calls import CallCounter, LibraryCall
+from engine.judging.workers.library_calls import LibraryCall, counting_calls
 from engine.judging.workers.pretend import pretend_device
 from engine.judging.workers.specialise import launch_key
 from engine.judging.workers.stand_ins import (
@@ -227,7 +227,7 @@ def sampling(programs: int = 8) -> Iterator[Trace]:
     """Host code runs on stand-ins; of each launch about `programs` programs are counted, not performed."""
     with without_memory() as mode:
         trace = Trace(mode)
-        with CallCounter(mode, trace), patches.handling(_Sampler(trace, mode, programs)):
+        with counting_calls(mode, trace), patches.handling(_Sampler(trace, mode, programs)):
             yield trace
 
 
