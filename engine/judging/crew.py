@@ -1,0 +1,269 @@
+"""The processes that judge one task on one device, as the engine sees them: judge, nursery, compile nursery.
+
+A crew is started together and ends together. When one of its processes fails the crew is broken,
+every evaluation in it learns so, and the evaluator starts another crew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.judging import processes
+from engine.judging.facts import MachineError, TaskError
+from engine.judging.processes import Worker
+from engine.judging.settings import JudgeSettings
+from engine.judging.wire import Message, WireClosed, WireError
+from engine.records import Task
+
+EXIT_TIMEOUT_S = 15.0
+"""How long a killed contestant may take to be gone before the nursery is given up."""
+
+
+class CrewBroken(Exception):
+    """A process of the crew failed; the message says which and how. Never a candidate's fault."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """One contestant as the engine knows it: messages about it, and how it ended."""
+
+    number: int
+    inbox: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
+    exited: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Crew:
+    """Judge, nursery and, without a GPU, compile nursery."""
+
+    def __init__(self, task: Task, settings: JudgeSettings) -> None:
+        self.device = ""
+        self.toolchain: dict[str, str] = {}
+        self.ready: Message = {}
+        self.folder = Path(tempfile.mkdtemp(prefix="kernelgrove-"))
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = task
+        self._settings = settings
+        self._seats: dict[int, Seat] = {}
+        self._next = 1
+        self._workers: list[Worker] = []
+        self._compile_lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    # start and end
+
+    async def open(self) -> None:
+        """Starts everything and waits until the judge has opened the task.
+
+        Raises TaskError, MachineError or CrewBroken; the crew is closed then.
+        """
+        try:
+            async with asyncio.timeout(self._settings.open_timeout_s):
+                await self._open()
+        except TimeoutError as error:
+            await self.close()
+            raise MachineError(
+                f"judge and nursery were not ready within {self._settings.open_timeout_s:g} s on this machine."
+            ) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open(self) -> None:
+        self._judge, self._nursery = await asyncio.gather(
+            self._start("judge", "engine.judging.workers.judge", single_threaded=False),
+            self._start("nursery", "engine.judging.workers.nursery", single_threaded=True),
+        )
+        await self._judge.channel.send({"settings": self._settings.to_json(), "task": _task_json(self._task)})
+        self.device = (await self._expect(self._judge, "device"))["device"]
+        if self.device == "cpu":
+            self._compiler = await self._start("compiler", "engine.judging.workers.compiler", single_threaded=True)
+        await self._nursery.channel.send({"device": self.device})
+        self.ready, nursery = await asyncio.gather(
+            self._expect(self._judge, "ready"), self._expect(self._nursery, "ready")
+        )
+        self.toolchain = dict(nursery["toolchain"])
+        self.spawn(self._follow(self._judge, self._heard_from_judge))
+        self.spawn(self._follow(self._nursery, self._heard_from_nursery))
+
+    async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:
+        home = self.folder / name
+        home.mkdir()
+        environment = processes.clean_environment(home, single_threaded)
+        worker = await processes.start(name, module, self._settings.python, home, environment)
+        self._workers.append(worker)
+        return worker
+
+    async def _expect(self, worker: Worker, event: str) -> Message:
+        """The next message of a worker that is starting, or its failure as an error."""
+        try:
+            message = await worker.channel.receive()
+        except WireClosed as error:
+            await worker.process.wait()
+            words = worker.last_words()
+            raise MachineError(
+                f"the {worker.name} did not start with {self._settings.python}"
+                + (f": {words}." if words else f" (exit code {worker.process.returncode}).")
+            ) from error
+        if message["event"] == "failed":
+            if message["kind"] == "task":
+                raise TaskError(f"the task {self._task.name} {message['message']}.")
+            raise MachineError(f"the {worker.name} cannot start: {message['message']}.")
+        if message["event"] != event:
+            raise CrewBroken(f"the {worker.name} said {message['event']!r} where {event!r} was expected")
+        return message
+
+    async def close(self) -> None:
+        """Ends every process and removes every file of the crew."""
+        self._closing = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._break("the crew was closed")
+        await asyncio.gather(*(worker.end() for worker in self._workers))
+        # Reading the error here keeps the loop from reporting it as never retrieved.
+        self.broken.exception()
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def _break(self, reason: str) -> None:
+        if not self.broken.done():
+            self.broken.set_exception(CrewBroken(reason))
+        for seat in self._seats.values():
+            if not seat.exited.done():
+                seat.exited.cancel()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Runs `work` beside the caller, at most until the crew closes."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def while_intact(self, work: Awaitable[Any]) -> Any:
+        """The result of `work`; CrewBroken as soon as a process of the crew fails."""
+        waiting = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({waiting, self.broken}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                self.broken.result()
+            return waiting.result()
+        except asyncio.CancelledError:
+            if self.broken.done() and not waiting.cancelled() and not waiting.done():
+                self.broken.result()
+            raise
+        finally:
+            waiting.cancel()
+
+    # what the workers say
+
+    async def _follow(self, worker: Worker, heard: Any) -> None:
+        try:
+            while True:
+                heard(await worker.channel.receive())
+        except (WireClosed, WireError) as error:
+            if self._closing:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await worker.process.wait()
+            words = worker.last_words() or str(error)
+            self._break(f"the {worker.name} ended (exit code {worker.process.returncode}): {words}")
+
+    def _heard_from_judge(self, message: Message) -> None:
+        seat = self._seats.get(message["id"])
+        if seat is not None:
+            seat.inbox.put_nowait(message)
+
+    def _heard_from_nursery(self, message: Message) -> None:
+        seat = self._seats.get(message["id"])
+        if seat is None or seat.exited.done():
+            return
+        if message["event"] == "exited":
+            seat.exited.set_result(message["code"])
+        elif message["event"] == "unforked":
+            self._break(f"the nursery could not fork: {message['message']}")
+
+    # contestants
+
+    def seat(self) -> Seat:
+        """A place for one contestant."""
+        seat = Seat(self._next)
+        self._next += 1
+        self._seats[seat.number] = seat
+        return seat
+
+    async def fork(self, seat: Seat, path: Path, log: int, judge_end: socket.socket, own_end: socket.socket) -> None:
+        """Forks the contestant and introduces it to the judge. Raises CrewBroken."""
+        request = {
+            "op": "fork",
+            "id": seat.number,
+            "path": str(path),
+            "scratch": str(path.parent),
+            "environment": processes.private_folders(path.parent),
+            "memory_bytes": self._settings.max_memory_bytes,
+        }
+        try:
+            await self._nursery.channel.send(request, [own_end.fileno(), log])
+            await self._judge.channel.send({"id": seat.number}, [judge_end.fileno()])
+        except WireClosed as error:
+            raise CrewBroken(f"judge or nursery is gone: {error}") from error
+
+    async def kill(self, seat: Seat) -> None:
+        """Asks the nursery to kill the contestant and its group, without waiting."""
+        with contextlib.suppress(WireClosed):
+            await self._nursery.channel.send({"op": "kill", "id": seat.number})
+
+    async def end(self, seat: Seat) -> int | None:
+        """Kills the contestant if it lives and waits until it is gone; its exit code, None where unknown."""
+        try:
+            if not seat.exited.done():
+                await self.kill(seat)
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
+                return await asyncio.shield(seat.exited)
+        except TimeoutError:
+            self._break("a killed candidate did not end")
+        except asyncio.CancelledError:
+            if not self.broken.done():
+                raise
+        finally:
+            self._seats.pop(seat.number, None)
+        return None
+
+    # compiling without a GPU
+
+    async def compile(self, request: Message) -> Message:
+        """Asks the compile nursery. Raises CrewBroken."""
+        async with self._compile_lock:
+            try:
+                await self._compiler.channel.send(request)
+                return await self._compiler.channel.receive()
+            except (WireClosed, WireError) as error:
+                words = self._compiler.last_words()
+                self._break(f"the compile nursery ended: {words or error}")
+                raise CrewBroken(f"the compile nursery ended: {words or error}") from error
+
+
+def _task_json(task: Task) -> Message:
+    return {
+        "name": task.name,
+        "source": task.source,
+        "cases": [
+            {
+                "name": case.name,
+                "weight": case.weight,
+                "overrides": dict(case.overrides),
+                "small_overrides": dict(case.small_overrides),
+                "atol": case.atol,
+                "rtol": case.rtol,
+            }
+            for case in task.cases
+        ],
+    }

@@ -1,0 +1,72 @@
+"""What the judge says of a task before any candidate, and why it may refuse to judge at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.records import MeasurementKind
+
+
+class TaskError(Exception):
+    """The task cannot be judged; the message is one sentence that says why (exit code 2)."""
+
+
+class MachineError(Exception):
+    """This machine cannot judge; the message is one sentence that says what is missing (exit code 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """Shape and dtype of one input, as `float32[16384, 8192]` in `str`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFacts:
+    """One case: its inputs at the large form, and the times to beat, in microseconds.
+
+    Attributes:
+        baselines: `eager`, `compile` and `compile_max`, as far as they could be had.
+        bound_us: the speed of light for the task's bytes and operations; None when unknown.
+    """
+
+    name: str
+    weight: float
+    inputs: tuple[TensorFacts, ...]
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    bound_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """The device and the task as the judge found them.
+
+    Attributes:
+        device: what candidates run on, such as `NVIDIA H200` or `cpu (modelling sm_90)`.
+        toolchain: versions by name: python, torch, triton, cuda, arch.
+        kind: whether times are measured or modelled.
+    """
+
+    device: str
+    toolchain: Mapping[str, str]
+    kind: MeasurementKind
+    cases: tuple[CaseFacts, ...]
+    notes: tuple[str, ...] = ()
+
+
+def case_facts(message: Mapping[str, Any]) -> CaseFacts:
+    """The facts in the judge's own words."""
+    return CaseFacts(
+        name=message["name"],
+        weight=message["weight"],
+        inputs=tuple(TensorFacts(tuple(item["shape"]), item["dtype"]) for item in message["inputs"]),
+        baselines=dict(message["baselines"]),
+        bound_us=message["bound_us"],
+    )

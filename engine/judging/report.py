@@ -1,0 +1,82 @@
+"""An evaluation as the `eval --json` document, and as one line for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from engine.records import CaseResult, Evaluation, Measurement
+
+SPEEDUP_KEYS = ("eager", "compile", "compile_max", "eager_strict")
+
+
+def evaluation_json(
+    evaluation: Evaluation, task_name: str, audit: str | None = None, findings: list[str] | None = None
+) -> dict[str, Any]:
+    """The document that `kernelgrove eval --json` prints; what is not known is None.
+
+    Args:
+        evaluation: what the judge found.
+        task_name: the task that was judged.
+        audit: the audit's verdict on the task, where there was one.
+        findings: the audit's findings in plain words.
+    """
+    numerics = asdict(evaluation.numerics) if evaluation.numerics is not None else None
+    speedup: dict[str, float | None] = dict.fromkeys(SPEEDUP_KEYS)
+    return {
+        "verdict": str(evaluation.verdict),
+        "labels": list(evaluation.labels),
+        "reason": evaluation.reason or None,
+        "stage": evaluation.stage,
+        "numerics": numerics,
+        "checks": [asdict(check) for check in evaluation.checks],
+        "cases": [_case_json(case) for case in evaluation.cases],
+        "time_us": evaluation.time_us,
+        "speedup": speedup | dict(evaluation.speedup),
+        "bound_fraction": evaluation.bound_fraction,
+        "static": [asdict(kernel) for kernel in evaluation.static],
+        "task": {"name": task_name, "audit": audit, "findings": findings or []},
+        "device": evaluation.device,
+        "toolchain": dict(evaluation.toolchain),
+        "seconds": round(evaluation.seconds, 3),
+    }
+
+
+def _case_json(case: CaseResult) -> dict[str, Any]:
+    baselines: Mapping[str, float | None] = {"eager": None, "compile": None, "compile_max": None}
+    return {
+        "name": case.name,
+        "weight": case.weight,
+        "verdict": str(case.verdict),
+        "measurement": _measurement_json(case.measurement),
+        "baselines": {**baselines, **case.baselines},
+        "bound_us": case.bound_us,
+        "peak_bytes": case.peak_bytes,
+    }
+
+
+def _measurement_json(measurement: Measurement | None) -> dict[str, Any] | None:
+    if measurement is None:
+        return None
+    return {
+        "kind": str(measurement.kind),
+        "time_us": measurement.time_us,
+        "ci95_us": list(measurement.ci95_us),
+        "mode": measurement.mode,
+        "cache": measurement.cache,
+    }
+
+
+def summary(evaluation: Evaluation) -> str:
+    """One readable line: verdict, time and speedups, or the reason why there are none."""
+    words = [str(evaluation.verdict)]
+    if evaluation.labels:
+        words[0] += f" ({', '.join(evaluation.labels)})"
+    if evaluation.time_us is not None:
+        kind = next((str(c.measurement.kind) for c in evaluation.cases if c.measurement is not None), "")
+        words.append(f"{evaluation.time_us:.4g} us {kind}".rstrip())
+        words.extend(f"{value:.2f}x {name}" for name, value in evaluation.speedup.items())
+    if evaluation.reason:
+        words.append(f"in {evaluation.stage}: {evaluation.reason}" if not evaluation.correct else evaluation.reason)
+    return ", ".join(words[:1]) + (": " if len(words) > 1 else "") + ", ".join(words[1:])

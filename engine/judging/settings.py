@@ -1,0 +1,62 @@
+"""What a person decides about judging, in one immutable record."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+NUMERICS = {"strict": ("exact",), "reduced": ("exact", "reduced"), "bf16": ("exact", "reduced", "bf16")}
+"""The precision tiers that each `--numerics` setting accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """How candidates are judged.
+
+    Attributes:
+        device: `auto` (a GPU where there is one), `cpu`, or `cuda:N`.
+        arch: what kernels are compiled for where there is no GPU, such as `sm_90`.
+        python: the interpreter that judge, nursery and contestants run in; it needs torch and triton.
+        timeout_s: seconds that one candidate may take, waiting for the device not counted.
+        seed: the run's secret; inputs are drawn from it, and no candidate's process ever holds it.
+        dtype: a torch dtype's name that floating inputs and weights are cast to; None keeps the task's own.
+        numerics: `strict`, `reduced` or `bf16`: the lowest precision tier that counts as correct.
+        time_mode: `launch` or `graph`.
+        cache: `cold` or `warm`.
+        max_output_bytes: how much of what a candidate prints is kept; the rest is dropped.
+        max_memory_bytes: host memory that a candidate may add to its process where there is no GPU.
+        open_timeout_s: seconds that judge, nursery and baselines may take to get ready.
+    """
+
+    device: str = "auto"
+    arch: str = "sm_90"
+    python: str = sys.executable
+    timeout_s: float = 60.0
+    seed: int = 0
+    dtype: str | None = None
+    numerics: str = "reduced"
+    time_mode: str = "launch"
+    cache: str = "cold"
+    max_output_bytes: int = 64 << 10
+    max_memory_bytes: int = 8 << 30
+    open_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a `numerics` that does not exist."""
+        if self.numerics not in NUMERICS:
+            raise ValueError(f"numerics is one of {', '.join(NUMERICS)}, not {self.numerics!r}")
+
+    @property
+    def accepted_tiers(self) -> tuple[str, ...]:
+        """The precision tiers that count as correct."""
+        return NUMERICS[self.numerics]
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as the judge's process takes them."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> JudgeSettings:
+        """The settings in a message from the engine."""
+        return cls(**fields)

@@ -1,0 +1,310 @@
+"""One candidate's examination: the questions the judge asks a contestant, and what follows from the answers.
+
+It runs in a thread of the judge. The contestant is untrusted: answers are bounded, checked for
+shape, and compared with expected values that never leave the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from engine.judging.settings import JudgeSettings
+from engine.judging.wire import Channel, Message, WireClosed, WireError
+from engine.judging.workers import numerics
+from engine.judging.workers.exchange import Arena
+from engine.judging.workers.faults import one_line
+from engine.judging.workers.reference import TRIALS, Question, Reference, Trial
+from engine.judging.workers.values import describe_structure, dtype_name, same_structure
+
+MAX_ANSWER_BYTES = 16 << 20
+"""The largest answer taken from a contestant."""
+
+_KINDS = ("compile_error", "runtime_error", "out_of_memory", "incorrect")
+
+Report = Callable[[Message], None]
+
+
+class Fault(Exception):
+    """The examination ends with this verdict and reason."""
+
+    def __init__(self, verdict: str, reason: str, detail: str = "", labels: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason, self.detail, self.labels = verdict, reason, detail, tuple(labels)
+
+
+class Gone(Exception):
+    """The contestant ended; the engine knows how and why."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What has been found out so far; becomes the judge's last message about the candidate."""
+
+    stage: str = "load"
+    distance: numerics.Distance = field(default_factory=numerics.Distance)
+    tier: str = "exact"
+    noise: float = 0.0
+    compared: bool = False
+    labels: set[str] = field(default_factory=set)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    trace: list[dict[str, Any]] | None = None
+    trace_problem: str = ""
+    measurement: dict[str, Any] | None = None
+    speedup: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> Message:
+        """The findings as plain JSON; numerics is None where nothing was compared."""
+        found = self.distance
+        errors = {
+            "tier": self.tier,
+            "relative_error": _finite(found.relative),
+            "max_error": _finite(found.absolute),
+            "reference_noise": self.noise,
+            "official_gate": found.official,
+            "paper_gate": found.paper,
+        }
+        return {
+            "stage": self.stage,
+            "numerics": errors if self.compared else None,
+            "labels": sorted(self.labels),
+            "checks": self.checks,
+            "kernels": self.kernels,
+            "trace": self.trace,
+            "trace_problem": self.trace_problem,
+            "measurement": self.measurement,
+            "speedup": self.speedup,
+        }
+
+
+def _finite(value: float) -> float:
+    """JSON has no infinity; the largest double stands for it."""
+    return value if value < 1e308 else 1e308
+
+
+class Examination:
+    """Drives one contestant from load to correct; timing is the business of `clock`."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        reference: Reference,
+        settings: JudgeSettings,
+        arenas: Callable[[str, Sequence[torch.Tensor]], Arena],
+        report: Report,
+    ) -> None:
+        """Takes over the channel.
+
+        Args:
+            channel: the judge's end of the contestant's socket.
+            reference: the form of the task that the contestant answers for.
+            settings: the run's settings.
+            arenas: makes or lends shared memory for the tensors given, by purpose.
+            report: tells the engine of progress.
+        """
+        self.reference = reference
+        self.findings = Findings()
+        self._channel = channel
+        self._settings = settings
+        self._arenas = arenas
+        self._report = report
+        self._inputs: Arena | None = None
+        self._outputs: Arena | None = None
+
+    # talking to the contestant
+
+    def ask(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
+        """One question and its answer. Raises Fault for a failure and Gone when the contestant ended."""
+        try:
+            self._channel.send(message, descriptors)
+            answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
+        except WireClosed as error:
+            raise Gone from error
+        except WireError as error:
+            raise Fault("tampered", "the candidate wrote on the judge's private channel") from error
+        if isinstance(answer.get("ok"), dict):
+            return dict(answer["ok"])
+        failed = answer.get("failed")
+        if not isinstance(failed, dict) or failed.get("kind") not in _KINDS:
+            raise Fault("tampered", "the candidate wrote on the judge's private channel")
+        raise Fault(failed["kind"], one_line(failed.get("message", "")), str(failed.get("detail", ""))[:8000])
+
+    def enter(self, stage: str) -> None:
+        """Names the stage that begins, for the screen and for the verdict."""
+        self.findings.stage = stage
+        self._report({"event": "stage", "stage": stage})
+
+    # the stages
+
+    def run(self) -> None:
+        """Load, compile and correct. Raises Fault or Gone where the candidate does not get through."""
+        self.enter("load")
+        self.ask({"op": "load"})
+        first = self._own_question(TRIALS[0])
+        self._build(first)
+        self.enter("compile")
+        answer = self._call(first, record=True)
+        self._note_launches(answer)
+        self.enter("correct")
+        self._check(first, answer)
+        self.sample()
+        for trial in TRIALS[1:]:
+            question = self.reference.question(trial)
+            if question is not None:
+                self._try(question)
+        self._settle()
+
+    def sample(self) -> None:
+        """Hook for the run at the large form, where times are modelled."""
+
+    def _own_question(self, trial: Trial) -> Question:
+        question = self.reference.question(trial)
+        if question is None:
+            raise AssertionError("a trial without variation always applies")
+        return question
+
+    def _build(self, question: Question) -> None:
+        names, state = self.reference.state()
+        constants = self.reference.init_constants
+        self._inputs = self._arenas("inputs", question.tensors)
+        weights, constant = self._arenas("weights", state), self._arenas("constants", constants)
+        weights.write(state)
+        constant.write(constants)
+        arenas = (self._inputs, weights, constant)
+        answer = self.ask(
+            {
+                "op": "build",
+                "arenas": [arena.handle() for arena in arenas],
+                "init": self.reference.init_form,
+                "input_form": question.form,
+                "names": names,
+                "seed": self.reference.weight_seed,
+                "dtype": self._settings.dtype,
+            },
+            [descriptor for arena in arenas for descriptor in arena.descriptors()],
+        )
+        for arena in (weights, constant):
+            arena.close()
+        unmatched = answer.get("unmatched") or []
+        detail = f"{len(names) - len(unmatched)} of {len(names)} weights copied by name and shape"
+        self.findings.checks.append({"name": "weights", "passed": not unmatched, "detail": detail})
+
+    def _call(self, question: Question, record: bool = False) -> Message:
+        """Lets the candidate answer a question; what it did to its inputs is checked as well."""
+        assert self._inputs is not None
+        self._inputs.write(question.tensors)
+        message: Message = {"op": "run", "record": record, "reload": False}
+        descriptors: list[int] = []
+        arena: Arena | None = None
+        if question.trial.weights != "initial":
+            names, state = self.reference.state(question.trial.weights)
+            arena = self._arenas("weights", state)
+            arena.write(state)
+            message |= {"reload": True, "names": names, "arenas": [arena.handle()]}
+            descriptors = arena.descriptors()
+        if self._outputs is not None:
+            self._outputs.poison()
+        answer = self.ask(message, descriptors)
+        if arena is not None:
+            arena.close()
+        return answer
+
+    def _check(self, question: Question, answer: Message) -> None:
+        """Compares an answer with the truth and merges the distance into the findings."""
+        outputs = self._collect(question, answer)
+        self._check_inputs(question)
+        found = numerics.distance(outputs, question.truth)
+        gate = numerics.exact_gate([tensor.dtype for tensor in question.truth.own], question.noise)
+        tier = numerics.tier(found, gate)
+        findings = self.findings
+        findings.compared = True
+        findings.noise = max(findings.noise, question.noise)
+        findings.distance = numerics.merge(findings.distance, found)
+        findings.tier = max(findings.tier, tier, key=numerics.TIERS.index)
+        if tier not in self._settings.accepted_tiers:
+            raise self._wrong(question, found, tier)
+
+    def _wrong(self, question: Question, found: numerics.Distance, tier: str) -> Fault:
+        if tier == "none":
+            problem = found.problem or f"relative error {found.relative:.2g}, largest error {found.absolute:.2g}"
+            return Fault("incorrect", f"wrong values for {question.trial.name}: {problem}")
+        reason = (
+            f"the outputs have {tier} precision (relative error {found.relative:.2g}), "
+            f"which --numerics {self._settings.numerics} does not accept"
+        )
+        return Fault("incorrect", reason, labels=["reduced_precision"])
+
+    def _collect(self, question: Question, answer: Message) -> list[torch.Tensor]:
+        """Private copies of the outputs, after their structure, shapes and dtypes have been found right."""
+        expected = question.truth.own
+        tensors = answer.get("tensors")
+        if not isinstance(tensors, list) or not same_structure(answer.get("form"), question.answer_form):
+            got, want = describe_structure(answer.get("form")), describe_structure(question.answer_form)
+            raise Fault("incorrect", one_line(f"the candidate returns {got} where the reference returns {want}"))
+        for index, (described, own) in enumerate(zip(tensors, expected, strict=True)):
+            self._check_kind(index, described, own, several=len(expected) > 1)
+        if self._outputs is None:
+            self._outputs = self._arenas("outputs", expected)
+            self._outputs.poison()
+            self.ask({"op": "outputs", "arenas": [self._outputs.handle()]}, self._outputs.descriptors())
+        return self._outputs.read()
+
+    def _check_kind(self, index: int, described: Any, own: torch.Tensor, several: bool) -> None:
+        shape, dtype = list(described[0]), described[1]
+        name = f"output {index}" if several else "the output"
+        if shape != list(own.shape):
+            raise Fault("incorrect", one_line(f"{name} has shape {shape} where the reference has {list(own.shape)}"))
+        if dtype != dtype_name(own.dtype):
+            want = dtype_name(own.dtype)
+            raise Fault("incorrect", one_line(f"{name} has dtype {dtype} where the reference has {want}"))
+
+    def _check_inputs(self, question: Question) -> None:
+        assert self._inputs is not None
+        for index, (now, before) in enumerate(zip(self._inputs.read(), question.tensors, strict=True)):
+            if index not in question.mutated and not _same_bytes(now, before):
+                raise Fault(
+                    "incorrect", f"the candidate changes input {index} in place, which the task does not declare"
+                )
+
+    def _try(self, question: Question) -> None:
+        if question.trial.weights == "initial":
+            self._check(question, self._call(question))
+            return
+        # Weights folded into others at construction are a fact to know, not an error.
+        before = (self.findings.distance, self.findings.tier)
+        try:
+            self._check(question, self._call(question))
+        except Fault as fault:
+            if fault.verdict != "incorrect":
+                raise
+            self.findings.distance, self.findings.tier = before
+            self.findings.labels.add("frozen_weights")
+            self.findings.checks.append({"name": "changed weights", "passed": False, "detail": fault.reason})
+
+    def _note_launches(self, answer: Message) -> None:
+        launches = answer.get("launches")
+        self.findings.kernels = launches if isinstance(launches, list) else []
+        if not self.findings.kernels:
+            self.findings.labels.add("no_triton")
+
+    def _settle(self) -> None:
+        if self.findings.tier not in ("exact", "none"):
+            self.findings.labels.add("reduced_precision")
+
+    def close(self) -> None:
+        """Gives shared memory and channel back."""
+        for arena in (self._inputs, self._outputs):
+            if arena is not None:
+                arena.close()
+        self._channel.close()
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if torch.equal(one, other):
+        return True
+    # NaN differs from itself; its bytes do not.
+    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
