@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -10,11 +11,11 @@ from pathlib import Path
 import click
 
 from engine.store.control import Control, author
-from skills.errors import ProbeUnavailable
+from skills.errors import ProbeUnavailable, SkillError
 from skills.memory import SkillMemory
 from skills.probe_process import SubprocessProbeRunner
 from skills.probes import verify_all
-from skills.records import Rule, Skill, SkillStatus
+from skills.records import Skill, SkillStatus
 from skills.rule_files import BLANK, from_text, read_rules, to_text, write_rule
 from tui.commands.group import EXIT_MACHINE, CommandFailed, Options
 from tui.commands.output import print_json
@@ -79,9 +80,9 @@ def show_skill(options: Options, skill: str, history: bool) -> None:
 @click.pass_obj
 def add_skill(options: Options, file: Path | None) -> None:
     """Add the rule in FILE, or each of a folder, or one written in $EDITOR."""
-    rules = [_edited(to_text(BLANK, guide=True))] if file is None else read_rules(file)
-    with _memory(options) as (control, memory):
-        for rule in rules:
+    text = _written(to_text(BLANK, guide=True)) if file is None else None
+    with _keeping(text), _memory(options) as (control, memory):
+        for rule in read_rules(file) if file is not None else [from_text(text or "", "the edited text")]:
             _tell(control, memory.add(rule, author=author()), "added")
 
 
@@ -93,17 +94,31 @@ def edit_skill(options: Options, skill: str, file: Path | None) -> None:
     """Change a rule in $EDITOR, or to the text in a file; refused if it was changed meanwhile."""
     with _memory(options) as (_, memory):
         before = _find(memory, skill)
-    rule = _edited(to_text(before)) if file is None else read_rules(file)[0]
-    with _memory(options) as (control, memory):
+    text = _written(to_text(before, guide=True)) if file is None else None
+    with _keeping(text), _memory(options) as (control, memory):
+        rule = read_rules(file)[0] if file is not None else from_text(text or "", "the edited text")
         after = memory.edit(before.id, rule.revision or before.revision, author=author(), **rule.changes())
         _tell(control, after, "edited" if after.revision != before.revision else "unchanged")
 
 
-def _edited(text: str) -> Rule:
+def _written(text: str) -> str:
     changed = click.edit(text, extension=".toml")
     if changed is None:
         raise CommandFailed("nothing was saved, so nothing was changed")
-    return from_text(changed, "the edited text")
+    return changed
+
+
+@contextmanager
+def _keeping(text: str | None) -> Iterator[None]:
+    """Keeps a text that a person typed when it cannot be used, and says where."""
+    try:
+        yield
+    except SkillError as error:
+        if text is None:
+            raise
+        with tempfile.NamedTemporaryFile("w", prefix="kernelgrove-rule-", suffix=".toml", delete=False) as kept:
+            kept.write(text)
+        raise SkillError(f"{error} What you wrote is kept in {kept.name}.") from error
 
 
 @skills_command.command("on")
