@@ -1,0 +1,48 @@
+"""Tries every family of templates on a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from engine.lowering.structure import Structure
+from engine.lowering.templates.constructor import Constructor
+from engine.lowering.templates.elementwise import Elementwise
+from engine.lowering.templates.graph import Graph, Mismatch
+from engine.lowering.templates.matmul import Matmul
+from engine.lowering.templates.reading import read
+from engine.lowering.templates.rowwise import Rowwise
+from engine.lowering.templates.tuning import Target
+
+_Family = Callable[[Graph, Constructor, Target], list[Structure]]
+
+_FAMILIES: tuple[tuple[str, _Family], ...] = (
+    ("Row-wise", lambda graph, constructor, target: Rowwise(graph, constructor, target).structures()),
+    ("Matmul", lambda graph, constructor, target: Matmul(graph, constructor, target).structures()),
+    ("Elementwise", lambda graph, constructor, target: Elementwise(graph, constructor, target).structures()),
+)
+
+
+def structures(task_source: str, overrides: Mapping[str, object], arch: str) -> tuple[list[Structure], list[str]]:
+    """The structures of our own templates that fit a task, and why families do not fit.
+
+    Args:
+        task_source: A module in the KernelBench format.
+        overrides: Module constants of the form that is timed.
+        arch: The target, as `sm_90`.
+
+    Returns:
+        Structures, the most promising of each family first, and one sentence for each useful reason.
+    """
+    try:
+        graph = read(task_source, overrides)
+        constructor = Constructor(task_source)
+    except Mismatch as mismatch:
+        return [], [str(mismatch)]
+    found: list[Structure] = []
+    reasons: list[str] = []
+    for name, family in _FAMILIES:
+        try:
+            found += family(graph, constructor, Target.of(arch))
+        except Mismatch as mismatch:
+            reasons.append(f"{name} templates do not fit: {mismatch}")
+    return found, [] if found else reasons

@@ -1,0 +1,222 @@
+"""Templates for graphs that reduce along rows: normalisation, softmax, row reductions, losses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from engine.lowering.structure import Structure
+from engine.lowering.structure import Value as Parameter
+from engine.lowering.templates import tuning
+from engine.lowering.templates.body import Body
+from engine.lowering.templates.constructor import Constructor
+from engine.lowering.templates.domain import Span
+from engine.lowering.templates.graph import Graph, Value
+from engine.lowering.templates.operands import Operands
+from engine.lowering.templates.row_kernels import IDENTITY_TEXT, RowForm, RowWriter
+from engine.lowering.templates.row_plan import RowPlan, plan_rows
+from engine.lowering.templates.summary import fused
+from engine.lowering.templates.writing import Kernel, meta, module
+
+_WIDEST_ROW = 65536
+_WARPS = (1, 2, 4, 8, 16, 32)
+
+
+class Rowwise:
+    """A graph over rows, and the kernels that compute it."""
+
+    def __init__(self, graph: Graph, constructor: Constructor, target: tuning.Target) -> None:
+        """Matches the graph.
+
+        Raises:
+            Mismatch: it does not reduce along rows only.
+        """
+        self.plan: RowPlan = plan_rows(graph)
+        self.constructor, self.target = constructor, target
+        self.family = family_name(self.plan)
+        self.width = tuning.next_power_of_two(self.plan.domain.columns)
+        spans = [self.plan.domain.span(value) for value in self.plan.graph.values() if value.op == "input"]
+        self.wide_inputs = max(1, spans.count(Span(True, True)))
+
+    def structures(self) -> list[Structure]:
+        """All ways of writing it."""
+        found: list[Structure] = []
+        if self.width <= _WIDEST_ROW:
+            found += self._whole_rows()
+        block = min(self.width, 4096)
+        warps = tuning.warps_for(block, 16)
+        blocks = tuple(size for size in (512, 1024, 2048, 4096, 8192) if size <= max(self.width, 512))
+        kinds = {pair.kind for pair in self.plan.pairs}
+        base: dict[str, Parameter] = {"BLOCK": block, "num_warps": warps}
+        choices: dict[str, tuple[Parameter, ...]] = {"BLOCK": blocks, "num_warps": _WARPS}
+        passes = len(self.plan.passes(False)) + self.plan.wide_outputs
+        if passes > 1:
+            base |= {"keep": True}
+            choices |= {"keep": (False, True)}
+        found.append(
+            Structure(
+                f"{self.family}/looped",
+                f"each program walks over one row in blocks, {_times(passes)}",
+                base,
+                choices,
+                lambda chosen: self._render(
+                    chosen, RowForm(looped=True, keep=bool(chosen.get("keep", False))), "looped"
+                ),
+            )
+        )
+        if kinds:
+            name = "online" if "softmax" in kinds else "running_moments"
+            fewer = len(self.plan.passes(True)) + self.plan.wide_outputs
+            found.append(
+                Structure(
+                    f"{self.family}/{name}",
+                    f"each program walks over one row in blocks, {_times(fewer)}, statistics kept up to date",
+                    base,
+                    choices,
+                    lambda chosen: self._render(
+                        chosen, RowForm(looped=True, paired=True, keep=bool(chosen.get("keep", False))), name
+                    ),
+                )
+            )
+        return found
+
+    def _whole_rows(self) -> list[Structure]:
+        warps = tuning.warps_for(self.width, 16 if self.wide_inputs == 1 else 8)
+        few = self.target.program_counts()
+        found = [
+            Structure(
+                f"{self.family}/one_pass",
+                "each program keeps one whole row in registers",
+                {"num_warps": warps},
+                {"num_warps": _WARPS},
+                lambda chosen: self._render(chosen, RowForm(), "one_pass"),
+            ),
+            Structure(
+                f"{self.family}/persistent",
+                "a fixed number of programs stride over the rows, each row whole in registers",
+                {"PROGRAMS": self.target.processors * 4, "num_warps": warps},
+                {"PROGRAMS": few, "num_warps": _WARPS},
+                lambda chosen: self._render(chosen, RowForm(persistent=True), "persistent"),
+            ),
+        ]
+        rows = (1, 2, 4, 8, 16, 32)
+        if self.width * 2 <= 32768:
+            default = max(2, min(16, 4096 // self.width))
+            found.insert(
+                1,
+                Structure(
+                    f"{self.family}/several_rows",
+                    "each program keeps several whole rows in registers",
+                    {"ROWS": default, "num_warps": tuning.warps_for(self.width * default, 16)},
+                    {"ROWS": rows[1:], "num_warps": _WARPS},
+                    lambda chosen: self._render(chosen, RowForm(several=True), "several_rows"),
+                ),
+            )
+        return found
+
+    def _render(self, chosen: Mapping[str, Parameter], form: RowForm, name: str) -> str:
+        warps = int(chosen["num_warps"])
+        rows = int(chosen.get("ROWS", 1))
+        lanes = rows * (int(chosen["BLOCK"]) if form.looped else self.width)
+        tuning.check_lanes(lanes, warps, self.wide_inputs)
+        operands = Operands(self.plan.graph, self.plan.domain)
+        writer = RowWriter(self.plan, form, operands)
+        kernel = writer.kernel(f"{self.family}_rows")
+        programs = f"triton.cdiv(rows, {rows})" if form.several else "rows"
+        if form.persistent:
+            programs = f"min({chosen['PROGRAMS']}, {programs})"
+        kernel.meta = {"ROWS": str(rows)} if form.several else {}
+        kernel.meta["BLOCK"] = str(chosen["BLOCK"]) if form.looped else "triton.next_power_of_2(columns)"
+        kernel.options = {"num_warps": warps}
+        host = [*operands.host, *operands.count_lines(), *operands.allocations()]
+        kernels = [kernel]
+        if self.plan.totals:
+            host.append(f"programs = {programs}")
+            programs = "programs"
+            host += [
+                f"{partial} = torch.empty(programs, device={operands.anchor()}.device, dtype={_partial_dtype(total)})"
+                for partial, total in zip(writer.partials(), self.plan.totals, strict=True)
+            ]
+        kernel.grid = f"({programs},)"
+        host.append(kernel.launch())
+        if self.plan.totals:
+            finish = self._finish(operands, writer)
+            host.append(finish.launch())
+            kernels.append(finish)
+        idea = {
+            "one_pass": "Every program keeps one row in registers.",
+            "several_rows": "Every program keeps several rows in registers.",
+            "persistent": "A fixed number of programs stride over the rows; each row is kept in registers.",
+            "looped": "Every program walks over one row in blocks of columns.",
+            "online": "Every program walks over one row in blocks of columns, with a running softmax.",
+            "running_moments": "Every program walks over one row in blocks, with a running mean and variance.",
+        }[name]
+        return module(self.plan.graph, self.constructor, idea, kernels, host, operands.output_names)
+
+    def _finish(self, operands: Operands, writer: RowWriter) -> Kernel:
+        """The second kernel: it reduces what the programs of the first one left, and computes the rest."""
+        names = operands.kernel_names()
+        body = Body(names, operands.scope())
+        for value in self.plan.graph.values():
+            if value.op == "count":
+                body.know(value, writer.body.text(value))
+        partials = writer.partials()
+        for place, total in enumerate(self.plan.totals):
+            dtype = "tl.int64" if not total.dtype.is_floating_point else "tl.float32"
+            start = IDENTITY_TEXT[str(total.settings["kind"])]
+            body.line(f"running_{place + 1} = tl.full([BLOCK], {start if 'float' in dtype else '0'}, {dtype})")
+        body.line("for start in range(0, programs, BLOCK):")
+        body.deeper()
+        body.line("place = start + tl.arange(0, BLOCK)")
+        for place, (partial, total) in enumerate(zip(partials, self.plan.totals, strict=True)):
+            kind = str(total.settings["kind"])
+            other = IDENTITY_TEXT[kind] if total.dtype.is_floating_point else "0"
+            load = f"tl.load({partial}_ptr + place, mask=place < programs, other={other})"
+            running = f"running_{place + 1}"
+            body.line(f"{running} += {load}" if kind == "sum" else f"{running} = tl.{kind}imum({running}, {load})")
+        body.deeper(-1)
+        for place, total in enumerate(self.plan.totals):
+            body.define(total, f"tl.{total.settings['kind']}(running_{place + 1}, axis=0)")
+        after: list[Value] = []
+        outputs: dict[str, str] = {}
+        for place, output in enumerate(self.plan.graph.outputs):
+            if writer.after_rows(output.value):
+                body.compute([output.value])
+                name = operands.output_names[place]
+                body.line(f"tl.store({name}_ptr, {body.text(output.value)})")
+                outputs[f"{name}_ptr"] = name
+                after.append(output.value)
+        words = set(re.findall(r"\w+", "\n".join(body.lines)))
+        sizes = {size: size for size in ("rows", "columns") if size in words}
+        numbers = {key: text for key, text in operands.numbers(self.plan.graph.values()).items() if key in words}
+        arguments = {f"{name}_ptr": name for name in partials} | outputs | {"programs": "programs"} | sizes | numbers
+        tail = [value for value in self.plan.graph.values() if writer.after_rows(value)]
+        comment = f"Fuses {fused(tail)} of what the programs of the first kernel left."
+        return Kernel(
+            "finish", comment, "(1,)", arguments, meta({"BLOCK": 1024}, "BLOCK"), {"num_warps": 4}, body.lines
+        )
+
+
+def family_name(plan: RowPlan) -> str:
+    """What people call such a graph."""
+    kinds = {pair.kind for pair in plan.pairs}
+    if plan.totals:
+        return "loss"
+    if not plan.wide_outputs:
+        return "reduction"
+    if "softmax" in kinds:
+        logs = any(value.op == "log" for value in plan.graph.values())
+        return "log_softmax" if logs else "softmax"
+    if "moments" in kinds:
+        return "layer_norm"
+    if any(value.op == "rsqrt" for value in plan.graph.values()):
+        return "rms_norm"
+    return "normalisation"
+
+
+def _times(passes: int) -> str:
+    return {1: "once", 2: "twice"}.get(passes, f"{passes} times")
+
+
+def _partial_dtype(total: Value) -> str:
+    return "torch.float32" if total.dtype.is_floating_point else "torch.int64"

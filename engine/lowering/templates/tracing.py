@@ -1,0 +1,149 @@
+"""Runs a task's reference on fake tensors and keeps what it did as a torch.fx graph.
+
+No memory is used whatever the sizes. Where the task has a small form, it is traced too: numbers that
+differ between the two traces depend on sizes (see `sizes.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import types
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from engine.lowering.templates.graph import Mismatch
+
+_FILE = "<task>"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One traced form: its nodes in order, and for placeholders the host text they come from."""
+
+    nodes: tuple[torch.fx.Node, ...]
+    texts: Mapping[str, str]
+    arguments: tuple[str, ...]
+    sizes: Mapping[str, tuple[int, ...]]
+    attributes: Mapping[str, float]
+    single: bool
+
+
+def forward_of(source: str) -> ast.FunctionDef:
+    """The syntax tree of `Model.forward`.
+
+    Raises:
+        Mismatch: there is none.
+    """
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.ClassDef) and statement.name == "Model":
+            for member in statement.body:
+                if isinstance(member, ast.FunctionDef) and member.name == "forward":
+                    return member
+    raise Mismatch("The task defines no class Model with a method forward.")
+
+
+def trace(source: str, overrides: Mapping[str, object]) -> Trace:
+    """Traces the form of the task in which `overrides` replace module constants.
+
+    Raises:
+        Mismatch: the reference cannot be traced, with the first line of PyTorch's reason.
+    """
+    linecache.cache[_FILE] = (len(source), None, source.splitlines(keepends=True), _FILE)
+    module = types.ModuleType("task")
+    try:
+        exec(compile(source, _FILE, "exec"), module.__dict__)
+        module.__dict__.update(overrides)
+        with FakeTensorMode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = module.Model(*module.get_init_inputs())
+            inputs = module.get_inputs()
+            if not all(isinstance(tensor, torch.Tensor) for tensor in inputs):
+                raise Mismatch("An input of the task is no tensor.")
+            table = torch.export.default_decompositions()
+            del table[torch.ops.aten.scaled_dot_product_attention.default]
+            program = torch.export.export(model, tuple(inputs), strict=False).run_decompositions(table)
+    except Mismatch:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise Mismatch(f"The reference cannot be traced: {type(error).__name__}: {reason}") from error
+    signature = program.graph_signature
+    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        raise Mismatch("The reference changes a buffer or an input in place.")
+    names = [argument.arg for argument in forward_of(source).args.args][1:]
+    if len(names) < len(inputs):
+        raise Mismatch("The reference takes its inputs as *args.")
+    texts = {str(name): f"self.{path}" for name, path in signature.inputs_to_parameters.items()}
+    texts |= {str(name): f"self.{path}" for name, path in signature.inputs_to_buffers.items()}
+    texts |= {str(name): argument for name, argument in zip(signature.user_inputs, names, strict=False)}
+    attributes = dict(_numbers(model))
+    return Trace(
+        tuple(program.graph.nodes),
+        texts,
+        tuple(names[: len(inputs)]),
+        {name: tuple(tensor.shape) for name, tensor in zip(names, inputs, strict=False)},
+        attributes,
+        program.call_spec.out_spec.is_leaf(),
+    )
+
+
+def small_form(source: str) -> Mapping[str, object] | None:
+    """The constants of the task's small form, or None where it names none."""
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "SMALL" for t in statement.targets
+        ):
+            small = ast.literal_eval(statement.value)
+            return small if isinstance(small, dict) else None
+    return None
+
+
+def labels(source: str, nodes: Sequence[torch.fx.Node]) -> dict[str, str]:
+    """Names for nodes: the variables to which the source of `forward` assigns them."""
+    forward = forward_of(source)
+    targets: dict[int, list[str]] = {}
+    for statement in ast.walk(forward):
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            found = _target_names(statement.targets[0])
+            for number in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
+                targets[number] = found
+    last: dict[int, torch.fx.Node] = {}
+    result: dict[str, str] = {}
+    for node in nodes:
+        line = _line(node, forward)
+        if line is None or line not in targets:
+            continue
+        if len(targets[line]) == 1:
+            last[line] = node
+        elif getattr(node.target, "__name__", "") == "getitem" and isinstance(node.args[1], int):
+            result[node.name] = targets[line][node.args[1]]
+    result.update({node.name: targets[line][0] for line, node in last.items()})
+    return result
+
+
+def _target_names(target: ast.expr) -> list[str]:
+    if isinstance(target, ast.Tuple) and all(isinstance(element, ast.Name) for element in target.elts):
+        return [element.id for element in target.elts if isinstance(element, ast.Name)]
+    return [target.id] if isinstance(target, ast.Name) else []
+
+
+def _line(node: torch.fx.Node, forward: ast.FunctionDef) -> int | None:
+    stack = str(node.meta.get("stack_trace") or "")
+    lines = [int(line) for line in re.findall(rf'File "{_FILE}", line (\d+), in forward', stack)]
+    inside = [line for line in lines if forward.lineno <= line <= (forward.end_lineno or forward.lineno)]
+    return inside[-1] if inside else None
+
+
+def _numbers(model: torch.nn.Module) -> Iterator[tuple[str, float]]:
+    """The plain float attributes of the model and its parts, by host text."""
+    for path, part in model.named_modules():
+        prefix = f"self.{path}." if path else "self."
+        for name, value in vars(part).items():
+            if isinstance(value, float):
+                yield prefix + name, value
