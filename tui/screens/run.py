@@ -1,0 +1,430 @@
+"""One run: its tree, and of the candidate under the cursor the diff, the facts and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.timer import Timer
+
+from tui.context import Context
+from tui.keys import Scope, bindings
+from tui.poller import Follower
+from tui.reading import Base, Detail, Wanted, read_detail
+from tui.screens.prompts import TextPrompt
+from tui.screens.steering import SteeringScreen
+from tui.state.details import facts
+from tui.state.diff import Diff
+from tui.state.filters import FilterError, parse_filter
+from tui.state.log import evaluation_lines
+from tui.state.run_view import RunUpdate, RunView, Segment
+from tui.state.words import Piece, Tone, plural
+from tui.widgets.chart import Chart
+from tui.widgets.diff_view import DiffView
+from tui.widgets.inspector import Inspector
+from tui.widgets.lines import LineView
+from tui.widgets.log_view import LogView
+from tui.widgets.one_line import OneLine
+from tui.widgets.pane import Pane
+from tui.widgets.tree_view import TreeView
+
+WIDE = (150, 36)
+MEDIUM = (100, 24)
+READ_AFTER_S = 0.05
+"""How long the cursor rests before the candidate under it is read: holding a key reads one, not fifty."""
+
+CONTEXTS: tuple[int | None, ...] = (1, 3, 8, 20, None)
+FILTER_HINT = "state:incorrect  step:local  by:human  label:  is:pinned  speedup>1.2  time<50  !word"
+
+
+class RunScreen(SteeringScreen):
+    """Follows one run at a time."""
+
+    SCOPE = Scope.RUN
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings(Scope.RUN))
+
+    class Updated(Message):
+        """Something happened to the run."""
+
+        def __init__(self, update: RunUpdate) -> None:
+            super().__init__()
+            self.update = update
+
+    class DetailRead(Message):
+        """A candidate was read."""
+
+        def __init__(self, detail: Detail) -> None:
+            super().__init__()
+            self.detail = detail
+
+    def __init__(self, context: Context, run: int | None) -> None:
+        super().__init__(context)
+        self.view = RunView(run or 0)
+        self.base = Base.PARENT
+        self.detail: Detail | None = None
+        self._context_index = 1
+        self._goto: int | None = None
+        self._zoomed = False
+        self._candidate_log = False
+        self._bottom = "inspector"
+        self._reading: Timer | None = None
+
+    def compose_body(self) -> ComposeResult:
+        """Tree and chart on the left; diff, facts and log on the right."""
+        glyphs = self.context.glyphs
+        yield OneLine(more=glyphs.more, id="strip")
+        with Horizontal(id="panes"):
+            with Vertical(id="left"):
+                yield Pane("Tree", TreeView(self.view.tree, glyphs, id="tree"), glyphs.more, id="tree-pane")
+                yield Pane("Best so far", Chart(glyphs, id="chart"), glyphs.more, id="chart-pane")
+            with Vertical(id="right"):
+                yield Pane("Diff", DiffView(glyphs, id="diff"), glyphs.more, id="diff-pane")
+                with Horizontal(id="bottom"):
+                    yield Pane("Inspector", Inspector(id="inspector"), glyphs.more, id="inspector-pane")
+                    yield Pane("Log", LogView(id="log"), glyphs.more, id="log-pane")
+
+    # Parts
+
+    @property
+    def tree_view(self) -> TreeView:
+        """The tree."""
+        return self.query_one("#tree", TreeView)
+
+    @property
+    def diff_view(self) -> DiffView:
+        """The diff."""
+        return self.query_one("#diff", DiffView)
+
+    @property
+    def inspector(self) -> Inspector:
+        """The facts."""
+        return self.query_one("#inspector", Inspector)
+
+    @property
+    def log_view(self) -> LogView:
+        """The log."""
+        return self.query_one("#log", LogView)
+
+    def pane(self, name: str) -> Pane:
+        """A pane by the name of its view."""
+        return self.query_one(f"#{name}-pane", Pane)
+
+    @property
+    def _views(self) -> list[LineView]:
+        return [self.tree_view, self.diff_view, self.inspector, self.log_view]
+
+    # The run that is shown
+
+    def on_mount(self) -> None:
+        """Starts with the tree."""
+        super().on_mount()
+        self.tree_view.focus()
+        if self.view.run_id:
+            self._begin()
+
+    def open_run(self, run: int, candidate: int | None = None) -> None:
+        """Shows a run, perhaps at one of its candidates."""
+        if run != self.view.run_id:
+            self.stop_following()
+            self.view = RunView(run)
+            self.detail = None
+            if self.is_mounted:
+                self.tree_view.show(self.view.tree)
+                self._show_detail()
+                self._begin()
+        self._goto = candidate
+        self._go_on()
+
+    def _begin(self) -> None:
+        source = self.context.sources.run(self.context.db, self.view.run_id)
+        follower = Follower(self, source, self.Updated, self.context.poll_seconds)
+        self.follow(cast("Follower[object]", follower))
+
+    def on_run_screen_updated(self, message: Updated) -> None:
+        """Takes in what happened."""
+        update = message.update
+        if update.overview.run.id != self.view.run_id:
+            return
+        current = self.view.tree.current
+        change = self.view.fold_in(update)
+        self.tree_view.apply(change, update.overview.run.best)
+        self.query_one("#chart", Chart).show(self.view.progress, update.overview.run.budget)
+        self._show_log()
+        self._go_on()
+        if self.view.tree.current != current:
+            self._read(now=update.first)
+        self.refresh_status()
+        self.refresh_titles()
+        for answer in self.view.answers:
+            self.answered(answer)
+        if update.first and (warning := self.view.warning(self.context.now())):
+            self.say(warning, Tone.WARN)
+
+    def _go_on(self) -> None:
+        """Goes to the candidate that was asked for, once it is known."""
+        if self._goto is not None and self._goto in self.view.tree:
+            self.go_to(self._goto)
+            self._goto = None
+
+    def go_to(self, number: int) -> bool:
+        """Puts the cursor on a candidate; a filter that hides it is cleared."""
+        tree = self.view.tree
+        if number not in tree:
+            return False
+        if not tree.move_to(number):
+            tree.set_filter(None)
+            tree.move_to(number)
+        self.tree_view.rows_changed()
+        self._read()
+        self.refresh_titles()
+        return True
+
+    # The candidate under the cursor
+
+    def on_line_view_cursor_moved(self, message: LineView.CursorMoved) -> None:
+        """Reads the candidate, once the cursor rests."""
+        if message.view is self.tree_view:
+            self._read()
+            self._show_log()
+            self.refresh_titles()
+            self.refresh_status()
+
+    def _read(self, now: bool = False) -> None:
+        if self._reading is not None:
+            self._reading.stop()
+        self._reading = self.set_timer(0.001 if now else READ_AFTER_S, self._start_reading)
+
+    def _start_reading(self) -> None:
+        wanted = self.wanted()
+        if wanted is not None:
+            self.run_worker(
+                partial(self._read_in_thread, wanted), thread=True, exclusive=True, exit_on_error=False, group="reading"
+            )
+        else:
+            self.detail = None
+            self._show_detail()
+
+    def wanted(self) -> Wanted | None:
+        """What is to be read for the cursor."""
+        candidate = self.view.tree.current
+        if candidate is None:
+            return None
+        against: int | None = None
+        if self.base is Base.PARENT:
+            against = candidate.parent
+        elif self.base is Base.ROOT:
+            against = self.view.tree.top_ancestor(candidate.number)
+        elif self.base is Base.BEST and self.view.overview is not None:
+            against = self.view.overview.run.best
+        if against == candidate.number:
+            against = None
+        return Wanted(self.view.run_id, candidate.number, self.base, against, CONTEXTS[self._context_index])
+
+    def _read_in_thread(self, wanted: Wanted) -> None:
+        self.post_message(self.DetailRead(read_detail(self.context.db, wanted)))
+
+    def on_run_screen_detail_read(self, message: DetailRead) -> None:
+        """Shows what was read, if the cursor is still there."""
+        if message.detail.wanted == self.wanted():
+            before = self.detail.wanted if self.detail else None
+            self.detail = message.detail
+            self._show_detail(keep_place=before == self.detail.wanted)
+
+    def _show_detail(self, *, keep_place: bool = False) -> None:
+        detail, candidate = self.detail, self.view.tree.current
+        if detail is None or candidate is None:
+            self.diff_view.show(Diff(), "no candidate yet")
+            self.inspector.show(())
+        else:
+            self.diff_view.show(detail.diff, detail.note, keep_place=keep_place)
+            found = facts(candidate, detail.evaluation, detail.proposal, self.context.glyphs)
+            self.inspector.show(found, keep_place=keep_place)
+        if self._candidate_log:
+            self._show_log()
+        self.refresh_titles()
+
+    def _show_log(self, *, switched: bool = False) -> None:
+        current = self.view.tree.cursor
+        if self._candidate_log:
+            evaluation = self.detail.evaluation if self.detail and self.detail.wanted.number == current else None
+            lines = [*self.view.log.of(current), *evaluation_lines(evaluation)]
+            self.log_view.show(lines, None, "nothing was written down about it", to_end=False if switched else None)
+        else:
+            self.log_view.show(self.view.log.lines, current, "nothing has happened yet", to_end=switched or None)
+
+    # Titles
+
+    def segments(self) -> Sequence[Segment]:
+        """How the run does."""
+        if not self.view.run_id:
+            return [Segment("no run is open", Tone.MUTED), Segment("1 shows all runs")]
+        return self.view.status(self.context.now(), self.context.glyphs)
+
+    def refresh_titles(self) -> None:
+        """Says above each pane what it shows."""
+        tree = self.view.tree
+        about: list[Piece] = []
+        if tree.marked:
+            about.append((f"{len(tree.marked)} marked  ", Tone.ACCENT))
+        if tree.filter is not None:
+            about.append((f"/{tree.filter.text}  {tree.match_count} of {len(tree)}", Tone.WARN))
+        else:
+            about.append((plural(len(tree), "candidate"), Tone.MUTED))
+        self.pane("tree").about(about)
+        diff_about: list[Piece] = []
+        if self.detail is not None:
+            diff_about.append((f"{self.detail.title}  ", Tone.MUTED))
+            if not self.detail.diff.empty:
+                glyphs = self.context.glyphs
+                diff_about.append((f"{glyphs.add}{self.detail.diff.added} ", Tone.GOOD))
+                diff_about.append((f"{glyphs.remove}{self.detail.diff.removed}", Tone.BAD))
+        self.pane("diff").about(diff_about)
+        current = tree.cursor
+        self.pane("inspector").about([(f"{current}" if current else "", Tone.MUTED)])
+        scope = f"candidate {current}" if self._candidate_log else "run"
+        self.pane("log").about([(scope, Tone.MUTED)])
+        if self.view.overview is not None:
+            baseline = self.view.overview.run.facts.get("measurement") or ""
+            self.pane("chart").about([(f"speedup against eager {baseline}".strip(), Tone.MUTED)])
+        self._show_strip()
+
+    def _show_strip(self) -> None:
+        pieces: list[Piece] = []
+        about: Sequence[Piece] = ()
+        for view in self._views:
+            pane = self.pane(view.id or "")
+            current = view.has_focus
+            pieces.append((f" {pane.title_text} ", Tone.TITLE if current else Tone.MUTED))
+            if current:
+                about = pane.about_pieces
+        self.query_one("#strip", OneLine).show(pieces, [*about, (" ", Tone.PLAIN)])
+
+    # Panes
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Arranges the panes for the size."""
+        super().on_resize(event)
+        self._arrange(event.size.width, event.size.height)
+
+    def on_descendant_focus(self) -> None:
+        """Shows the pane that has the focus."""
+        super().on_descendant_focus()
+        if self.focused in (self.inspector, self.log_view):
+            self._bottom = self.focused.id or ""
+        self._arrange(self.size.width, self.size.height)
+        self._show_strip()
+
+    def _arrange(self, width: int, height: int) -> None:
+        """One pane where there is little room, three at medium size, all on a large terminal."""
+        focused = self.focused.id if self.focused in self._views and self.focused is not None else "tree"
+        if self._zoomed or width < MEDIUM[0] or height < MEDIUM[1]:
+            shown = {focused or "tree"}
+        elif width < WIDE[0] or height < WIDE[1]:
+            shown = {"tree", "diff", self._bottom}
+        else:
+            shown = {"tree", "chart", "diff", "inspector", "log"}
+        for name in ("tree", "chart", "diff", "inspector", "log"):
+            self.pane(name).display = name in shown
+        self.query_one("#left").display = bool(shown & {"tree", "chart"})
+        self.query_one("#bottom").display = bool(shown & {"inspector", "log"})
+        self.query_one("#right").display = bool(shown & {"diff", "inspector", "log"})
+        self.set_class(len(shown) == 1, "-single")
+
+    def action_next_pane(self) -> None:
+        """Gives the next pane the focus."""
+        self.cycle(self._views)
+
+    def action_previous_pane(self) -> None:
+        """Gives the pane before the focus."""
+        self.cycle(self._views, forward=False)
+
+    def action_zoom(self) -> None:
+        """Shows the focused pane alone, or all again."""
+        self._zoomed = not self._zoomed
+        self._arrange(self.size.width, self.size.height)
+
+    def on_tree_view_opened(self) -> None:
+        """A closer look is the diff."""
+        self.diff_view.focus()
+
+    def on_log_view_switched(self) -> None:
+        """The log of the run, or of the candidate."""
+        self._candidate_log = not self._candidate_log
+        self._show_log(switched=True)
+        self.refresh_titles()
+
+    # Looking
+
+    def action_filter(self) -> None:
+        """Asks for a filter and applies it while it is typed."""
+        before = self.view.tree.filter
+        prompt = TextPrompt("/", before.text if before else "", FILTER_HINT, self._try_filter)
+        self.app.push_screen(prompt, partial(self._filtered, before.text if before else ""))
+
+    def _filtered(self, before: str, text: str | None) -> None:
+        if (problem := self._try_filter(before if text is None else text)) != "":
+            self.say(problem, Tone.WARN)
+
+    def _try_filter(self, text: str) -> str:
+        try:
+            wanted = parse_filter(text)
+        except FilterError as error:
+            return str(error)
+        tree = self.view.tree
+        cursor = tree.cursor
+        tree.set_filter(wanted)
+        self.tree_view.rows_changed()
+        if tree.cursor != cursor:
+            self._read()
+        self.refresh_titles()
+        return "" if tree.rows or not len(tree) else "no candidate passes"
+
+    def action_match(self, forward: bool) -> None:
+        """To the next candidate that passes the filter."""
+        self._look(lambda: self.view.tree.next_match(forward))
+
+    def action_clear(self) -> None:
+        """Clears the filter, else the marks."""
+        if self.view.tree.filter is not None:
+            self._try_filter("")
+        elif self.view.tree.marked:
+            self.view.tree.marked.clear()
+            self.tree_view.rows_changed()
+            self.refresh_titles()
+
+    def action_follow(self) -> None:
+        """The cursor goes with the newest candidate, or stays."""
+        self._look(lambda: self.view.tree.follow(not self.view.tree.following))
+        self.refresh_status()
+
+    def action_best(self) -> None:
+        """To the best candidate."""
+        best = self.view.overview.run.best if self.view.overview else None
+        if best is None or not self.go_to(best):
+            self.say("there is no best candidate yet", Tone.WARN)
+
+    def action_base(self) -> None:
+        """Compares with something else."""
+        self.base = self.base.next
+        self._read(now=True)
+        self.say(f"comparing with the {self.base}" if self.base is not Base.SOURCE else "showing the source")
+
+    def action_context(self, direction: int) -> None:
+        """Shows more or fewer lines around changes."""
+        self._context_index = max(0, min(self._context_index + direction, len(CONTEXTS) - 1))
+        self._read(now=True)
+
+    def _look(self, move: Callable[[], object]) -> None:
+        before = self.view.tree.cursor
+        move()
+        self.tree_view.rows_changed()
+        if self.view.tree.cursor != before:
+            self._read()
+            self._show_log()
+        self.refresh_titles()
