@@ -42,13 +42,13 @@ class TreeView(LineView):
 
     def __init__(self, tree: RunTree, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.tree = tree
+        self.run_tree = tree
         self.best: int | None = None
         self._glyphs = glyphs
 
     def show(self, tree: RunTree) -> None:
         """Shows another tree from its top."""
-        self.tree = tree
+        self.run_tree = tree
         self.best = None
         self.scroll_to(y=0, animate=False)
         self.lines_changed()
@@ -57,7 +57,7 @@ class TreeView(LineView):
         """Repaints what an update changed, and keeps what is in the window where it is."""
         top = self.scroll_offset.y
         above = 0
-        if not self.tree.following:
+        if not self.run_tree.following:
             above = sum(1 for row in change.inserted if row < top)
         best_moved = best != self.best
         self.best = best
@@ -65,40 +65,40 @@ class TreeView(LineView):
             self.lines_changed(0 if above else change.repaint_from)
         if above:
             self.scroll_to(y=top + above, animate=False)
-        if self.tree.following:
-            self.show_line(self.tree.cursor_row)
+        if self.run_tree.following:
+            self.show_line(self.run_tree.cursor_row)
         if best_moved:
             self.refresh_from(0)
             return
-        window = range(self.scroll_offset.y, min(self.scroll_offset.y + self.size.height, len(self.tree.rows)))
+        window = range(self.scroll_offset.y, min(self.scroll_offset.y + self.size.height, len(self.run_tree.rows)))
         for row in window:
-            if self.tree.rows[row] in change.changed:
+            if self.run_tree.rows[row] in change.changed:
                 self.refresh_index(row)
 
     def rows_changed(self) -> None:
         """Repaints everything after folding, filtering or a jump."""
         self.lines_changed()
-        self.show_line(self.tree.cursor_row)
+        self.show_line(self.run_tree.cursor_row)
 
     # Lines
 
     def line_count(self) -> int:
         """One line a visible candidate."""
-        return len(self.tree.rows)
+        return len(self.run_tree.rows)
 
     def cursor_line(self) -> int:
         """The row of the candidate under the cursor."""
-        return self.tree.cursor_row
+        return self.run_tree.cursor_row
 
     def move_cursor(self, index: int) -> None:
         """Puts the cursor on a row; following ends, since the person looks elsewhere."""
-        if self.tree.following and index != self.tree.cursor_row:
-            self.tree.follow(False)
-        self.tree.move_to_row(index)
+        if self.run_tree.following and index != self.run_tree.cursor_row:
+            self.run_tree.follow(False)
+        self.run_tree.move_to_row(index)
 
     def line(self, index: int, width: int) -> Sequence[Piece]:
         """Guides, step, number and idea on the left; outcome, time and best below on the right."""
-        row = self.tree.row(index, MAX_LEVELS)
+        row = self.run_tree.row(index, MAX_LEVELS)
         right = self._right(row, width)
         left = self._left(row)
         room = width - width_of(right) - 1
@@ -108,7 +108,7 @@ class TreeView(LineView):
     def _left(self, row: TreeRow) -> list[Piece]:
         glyphs, candidate = self._glyphs, row.candidate
         dim = not row.matches or candidate.pruned
-        mark = glyphs.marked if candidate.number in self.tree.marked else " "
+        mark = glyphs.marked if candidate.number in self.run_tree.marked else " "
         pieces: list[Piece] = [(mark, Tone.ACCENT), (self._guides(row), Tone.MUTED)]
         fold = " " if not row.has_children else glyphs.folded if row.folded else glyphs.unfolded
         pieces.append((f"{fold} ", Tone.MUTED))
@@ -137,7 +137,7 @@ class TreeView(LineView):
         if not row.matches:
             tone = Tone.MUTED
         below: Piece = (" " * 8, Tone.MUTED)
-        own = candidate.speedup if may_be_best(candidate, self.tree.allowed) else None
+        own = candidate.speedup if may_be_best(candidate, self.run_tree.allowed) else None
         if row.best_below is not None and (own is None or row.best_below > own):
             below = (f" {glyphs.below}{speedup_text(row.best_below):<6}", Tone.MUTED)
         timed = candidate.verdict == "correct" and candidate.time_us is not None and not candidate.pruned
@@ -159,26 +159,26 @@ class TreeView(LineView):
 
     def action_fold(self) -> None:
         """Folds, or goes to the parent."""
-        self._restructure(self.tree.fold_or_parent)
+        self._restructure(self.run_tree.fold_or_parent)
 
     def action_unfold(self) -> None:
         """Unfolds, or goes to the first child."""
-        self._restructure(self.tree.unfold_or_child)
+        self._restructure(self.run_tree.unfold_or_child)
 
     def _restructure(self, change: object) -> None:
-        before, count = self.tree.cursor, len(self.tree.rows)
+        before, count = self.run_tree.cursor, len(self.run_tree.rows)
         assert callable(change)
         change()
-        if len(self.tree.rows) != count:
+        if len(self.run_tree.rows) != count:
             self.lines_changed()
         self.refresh_from(0)
-        self.show_line(self.tree.cursor_row)
-        if self.tree.cursor != before:
+        self.show_line(self.run_tree.cursor_row)
+        if self.run_tree.cursor != before:
             self.post_message(self.CursorMoved(self))
 
     def action_mark(self) -> None:
         """Marks the candidate under the cursor, or takes the mark away, and goes on."""
-        if self.tree.cursor is not None:
-            self.tree.marked.symmetric_difference_update({self.tree.cursor})
-            self.refresh_index(self.tree.cursor_row)
+        if self.run_tree.cursor is not None:
+            self.run_tree.marked.symmetric_difference_update({self.run_tree.cursor})
+            self.refresh_index(self.run_tree.cursor_row)
             self.action_cursor_down()
