@@ -8,15 +8,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import ClassVar
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.command import Provider
+from textual.driver import Driver
 
 from engine.store.database import StoreError
 from engine.store.reader import Reader
-from textual.app import App
-from textual.binding import BindingType
-from textual.driver import Driver
-
 from tui.context import Context, StartEngine
 from tui.keys import Scope, bindings
 from tui.palette import KeyCommands
@@ -48,9 +49,9 @@ class Cockpit(App[None]):
     """
 
     TITLE = "Kernelgrove"
-    CSS_PATH: ClassVar[list[str | Path]] = ["cockpit.tcss"]
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["cockpit.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(Scope.EVERYWHERE))
-    COMMANDS = {KeyCommands}
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(
@@ -112,12 +113,12 @@ class Cockpit(App[None]):
         if isinstance(self.screen, CockpitScreen):
             self.push_screen(HelpScreen(self.screen.scopes(), self.context.glyphs))
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         """Back to the runs; from there, out."""
         if self.current_mode == "runs":
             self.exit()
         else:
-            self.switch_mode("runs")
+            await self.switch_mode("runs")
 
     def action_leave(self) -> None:
         """Leaves; the searches go on."""

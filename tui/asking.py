@@ -11,7 +11,6 @@ from engine.records import Command, CommandKind, CommandState
 from engine.store.control import Control
 from engine.store.database import StoreError
 from engine.store.reader import Reader
-
 from tui.state.words import Tone
 
 
@@ -36,7 +35,9 @@ def told(command: Command) -> Said:
     about = f" {command.candidate}" if command.candidate else ""
     match command.state:
         case CommandState.QUEUED:
-            return Said(command.answer or f"asked the engine: {command.kind}{about} (u takes it back)", command=command.id)
+            return Said(
+                command.answer or f"asked the engine: {command.kind}{about} (u takes it back)", command=command.id
+            )
         case CommandState.REFUSED:
             return Said(f"refused: {command.answer}", Tone.BAD)
         case _:

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from textual.message import Message
+from textual.message_pump import MessagePump
+
 from engine.events import CandidateFlagged, RecordedEvent, SkillChanged, candidate_of
 from engine.records import CandidateState
 from engine.store.database import StoreError
 from engine.store.reader import Reader, RunOverview
-from textual.message import Message
-from textual.message_pump import MessagePump
-
 from tui.state.queue import Waiting
 from tui.state.run_view import RunUpdate
 

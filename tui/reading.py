@@ -10,7 +10,6 @@ from pathlib import Path
 from engine.records import Evaluation
 from engine.store.database import StoreError
 from engine.store.reader import ProposalNote, Reader
-
 from tui.state.diff import Diff, as_text, diff, whole
 
 

@@ -12,9 +12,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keys import Key, Scope, help_sections
 from engine.records import Step
-
+from tui.keys import Key, Scope, help_sections
 from tui.state.words import Glyphs, Tone, step_glyph
 
 

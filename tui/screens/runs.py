@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
-from engine.store.reader import RunOverview
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
@@ -13,13 +12,14 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import Static
 
+from engine.store.reader import RunOverview
 from tui.context import Context
 from tui.keys import Scope, bindings
 from tui.poller import Follower
 from tui.screens.base import CockpitScreen
 from tui.state.run_view import HEARTBEAT_WARNING_S, Segment
-from tui.widgets.run_table import RunTable
 from tui.state.words import Tone, age_text, clean, plural, run_words, speedup_text, time_text
+from tui.widgets.run_table import RunTable
 
 COLUMNS = ("run", "name", "task", "state", "judged", "correct", "waiting", "best", "time", "engine", "age")
 NARROW = 100
@@ -80,11 +80,15 @@ class RunsScreen(CockpitScreen):
     def _fill(self) -> None:
         table = self.table
         self.query_one("#no-runs", Static).update(
-            "" if self._runs else "No run yet.\n\nStart one with: kernelgrove demo\nor on your own task: kernelgrove run TASK"
+            ""
+            if self._runs
+            else "No run yet.\n\nStart one with: kernelgrove demo\nor on your own task: kernelgrove run TASK"
         )
         self.query_one("#no-runs").display = not self._runs
         table.display = bool(self._runs)
-        columns = tuple(name for name in COLUMNS if self.size.width >= NARROW or name not in WIDE_ONLY)
+        wide = self.size.width >= NARROW
+        named = any(each.run.name != each.run.task for each in self._runs)
+        columns = tuple(name for name in COLUMNS if (wide or name not in WIDE_ONLY) and (named or name != "name"))
         if columns != self._columns:
             self._columns = columns
             table.clear(columns=True)
@@ -126,7 +130,9 @@ class RunsScreen(CockpitScreen):
         }
         style = self.table.tone_style
         return [
-            Text(cells[name][0], style=style(cells[name][1]), justify="right" if name in _RIGHT else "left", no_wrap=True)
+            Text(
+                cells[name][0], style=style(cells[name][1]), justify="right" if name in _RIGHT else "left", no_wrap=True
+            )
             for name in self._columns
         ]
 

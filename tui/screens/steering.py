@@ -6,7 +6,6 @@ from functools import partial
 
 from engine.events import CommandAnswered
 from engine.records import Candidate, CandidateState, CommandKind, CommandState
-
 from tui.asking import Said, add_own, ask, ask_each, take_back
 from tui.clipboard import copy_text
 from tui.context import Context

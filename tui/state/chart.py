@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from engine.records import Candidate, CandidateState
-
 from tui.state.words import Glyphs, Piece, Tone, may_be_best, speedup_text
 
 

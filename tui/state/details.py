@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.records import Candidate, Evaluation, MeasurementKind, Verdict
-from engine.store.reader import ProposalNote
-
 from tui.state.words import (
     Glyphs,
     Tone,
@@ -22,6 +20,9 @@ from tui.state.words import (
     time_text,
     verdict_words,
 )
+
+if TYPE_CHECKING:
+    from engine.store.reader import ProposalNote
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import wrap
 
 from engine.events import (
     BestChanged,
@@ -25,7 +26,6 @@ from engine.events import (
     candidate_of,
 )
 from engine.records import CandidateState, CommandState, Evaluation, Verdict
-
 from tui.state.words import Piece, Tone, clean, one_line, speedup_text, time_text, verdict_words
 
 KEPT_LINES = 2_000
@@ -102,22 +102,32 @@ def log_line(recorded: RecordedEvent) -> LogLine:
     return LogLine(one_line(text), tone, recorded.at, candidate_of(recorded.event))
 
 
+def worth_telling(event: Event) -> bool:
+    """Whether an event belongs into the run's log; the small steps of each candidate are in its own."""
+    quiet = (CandidateState.QUEUED, CandidateState.EVALUATING)
+    return not (isinstance(event, CandidateMoved) and event.state in quiet)
+
+
 class RunLog:
     """The lines of a run, oldest first, capped."""
 
     def __init__(self) -> None:
         self.lines: list[LogLine] = []
+        self._all: list[LogLine] = []
 
-    def fold_in(self, events: Iterable[RecordedEvent]) -> int:
-        """Adds events; returns how many lines fell off the front."""
-        self.lines.extend(log_line(event) for event in events)
-        excess = max(0, len(self.lines) - KEPT_LINES)
-        del self.lines[:excess]
-        return excess
+    def fold_in(self, events: Iterable[RecordedEvent]) -> None:
+        """Adds events."""
+        for event in events:
+            line = log_line(event)
+            self._all.append(line)
+            if worth_telling(event.event):
+                self.lines.append(line)
+        for lines in (self.lines, self._all):
+            del lines[: max(0, len(lines) - KEPT_LINES)]
 
     def of(self, number: int | None) -> list[LogLine]:
         """The lines that concern one candidate."""
-        return [line for line in self.lines if line.candidate == number]
+        return [line for line in self._all if line.candidate == number]
 
 
 def evaluation_lines(evaluation: Evaluation | None) -> list[LogLine]:
@@ -153,7 +163,7 @@ def wrapped(line: LogLine, width: int, current: int | None) -> list[tuple[Piece,
         lead.append((f"{number:>4} ", Tone.ACCENT if line.candidate == current else Tone.MUTED))
     indent = sum(len(text) for text, _ in lead)
     room = max(10, width - indent)
-    parts = [line.text[start : start + room] for start in range(0, len(line.text), room)] or [""]
+    parts = wrap(line.text, room, drop_whitespace=False, replace_whitespace=False) or [""]
     rows: list[tuple[Piece, ...]] = [(*lead, (parts[0], line.tone))]
     rows.extend(((" " * indent, Tone.PLAIN), (part, line.tone)) for part in parts[1:])
     return rows

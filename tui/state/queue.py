@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from engine.records import Candidate
-from engine.store.reader import RunOverview
+
+if TYPE_CHECKING:
+    from engine.store.reader import RunOverview
 
 
 @dataclass(frozen=True, slots=True)

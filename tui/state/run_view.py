@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from engine.events import CommandAnswered, RecordedEvent
 from engine.records import Candidate, CandidateState, RunState
-from engine.store.reader import RunOverview
-
 from tui.state.chart import Progress, progress
 from tui.state.log import RunLog
 from tui.state.tree import Change, RunTree
@@ -22,6 +21,9 @@ from tui.state.words import (
     speedup_text,
     time_text,
 )
+
+if TYPE_CHECKING:
+    from engine.store.reader import RunOverview
 
 HEARTBEAT_WARNING_S = 10.0
 """An engine silent for longer than this is worth a warning."""
@@ -62,15 +64,11 @@ class RunView:
         self.overview = update.overview
         self.tree.allowed = tuple(update.overview.run.settings.get("allow", ()))
         change = self.tree.fold_in(update.candidates)
-        if update.first:
-            self.tree.unseen = 0
         self.log.fold_in(update.events)
         if update.candidates:
             self.progress = progress(self.tree, self.tree.allowed)
         self.answers = (
-            []
-            if update.first
-            else [event.event for event in update.events if isinstance(event.event, CommandAnswered)]
+            [] if update.first else [event.event for event in update.events if isinstance(event.event, CommandAnswered)]
         )
         return change
 

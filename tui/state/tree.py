@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from engine.records import Candidate
-
 from tui.state.filters import Filter
 from tui.state.words import may_be_best
 
@@ -135,6 +134,7 @@ class RunTree:
         changed: set[int] = set()
         repaint_from: int | None = None
         stale_filter = False
+        known = len(self._nodes)
         newest: int | None = None
         for candidate in candidates:
             number = candidate.number
@@ -159,8 +159,8 @@ class RunTree:
             self.move_to_row(0)
         if newest is not None and self.following:
             self.move_to(newest)
-        elif inserted:
-            self.unseen += len(inserted)
+        elif known:
+            self.unseen += len(self._nodes) - known
         return Change(tuple(inserted), repaint_from, frozenset(changed))
 
     def _insert(self, candidate: Candidate) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -101,7 +102,7 @@ def _marked(code: list[Piece], spans: Sequence[Span], tone: str) -> list[Piece]:
     at = 0
     for text, plain in code:
         cuts = sorted({0, len(text), *(edge - at for span in spans for edge in span if 0 < edge - at < len(text))})
-        for start, end in zip(cuts, cuts[1:], strict=False):
+        for start, end in pairwise(cuts):
             inside = any(first <= at + start < last for first, last in spans)
             marked.append((text[start:end], tone if inside else plain))
         at += len(text)

@@ -112,8 +112,8 @@ class LineView(ScrollView, can_focus=True):
         background = self.line_background(index)
         if self.HAS_CURSOR and index == self.cursor_line():
             background = "line--cursor" if self.has_focus else "line--cursor-blurred"
-        segments = [Segment(text, self.style_of(tone, background)) for text, tone in fitted(self.line(index, width), width)]
-        strip = Strip(segments)
+        pieces = fitted(self.line(index, width), width)
+        strip = Strip([Segment(text, self.style_of(tone, background)) for text, tone in pieces])
         return strip.adjust_cell_length(width, self.style_of(Tone.PLAIN, background))
 
     def style_of(self, tone: str, background: str = "") -> Style:

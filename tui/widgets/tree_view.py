@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
+from engine.records import CandidateState, Step
 from tui.keys import Scope, bindings
 from tui.state.tree import Change, RunTree, TreeRow
 from tui.state.words import (
@@ -110,15 +111,19 @@ class TreeView(LineView):
         dim = not row.matches or candidate.pruned
         mark = glyphs.marked if candidate.number in self.run_tree.marked else " "
         pieces: list[Piece] = [(mark, Tone.ACCENT), (self._guides(row), Tone.MUTED)]
-        fold = " " if not row.has_children else glyphs.folded if row.folded else glyphs.unfolded
+        leaf = glyphs.rule if row.last else " "
+        fold = leaf if not row.has_children else glyphs.folded if row.folded else glyphs.unfolded
         pieces.append((f"{fold} ", Tone.MUTED))
-        pieces.append((step_glyph(candidate.step, glyphs), Tone.MUTED if dim else Tone.ACCENT))
+        structural = candidate.step is Step.STRUCTURAL
+        pieces.append((step_glyph(candidate.step, glyphs), Tone.ACCENT if structural and not dim else Tone.MUTED))
         pieces.append((f" {candidate.number} ", Tone.MUTED if dim else Tone.STRONG))
         if candidate.number == self.best:
             pieces.append((f"{glyphs.best} ", Tone.GOOD))
         if candidate.pinned:
             pieces.append((f"{glyphs.pinned} ", Tone.WARN))
-        pieces.append((one_line(candidate.idea), Tone.MUTED if dim or candidate.state == "duplicate" else Tone.PLAIN))
+        pieces.append(
+            (one_line(candidate.idea), Tone.MUTED if dim or candidate.state is CandidateState.DUPLICATE else Tone.PLAIN)
+        )
         return pieces
 
     def _guides(self, row: TreeRow) -> str:
@@ -140,10 +145,9 @@ class TreeView(LineView):
         own = candidate.speedup if may_be_best(candidate, self.run_tree.allowed) else None
         if row.best_below is not None and (own is None or row.best_below > own):
             below = (f" {glyphs.below}{speedup_text(row.best_below):<6}", Tone.MUTED)
-        timed = candidate.verdict == "correct" and candidate.time_us is not None and not candidate.pruned
-        if timed and candidate.state == "evaluated":
-            shown = f"{said.words:>7} {said.glyph}" if width < 56 else f"{time_text(candidate.time_us):>8} {said.words:>7} {said.glyph}"
-            result: list[Piece] = [(shown, tone)]
+        if candidate.state is CandidateState.EVALUATED and candidate.speedup is not None and not candidate.pruned:
+            time = f"{time_text(candidate.time_us):>8} " if width >= 56 else ""
+            result: list[Piece] = [(f"{time}{said.words:>7} {said.glyph}", tone)]
             if candidate.labels and width >= 70:
                 labels = ", ".join(label_words(label) for label in candidate.labels[:SHOWN_LABELS])
                 result.insert(0, (f"{labels} ", Tone.WARN))
