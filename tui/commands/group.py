@@ -48,7 +48,7 @@ class CommandFailed(click.ClickException):
 
     def __init__(self, message: str, code: int = EXIT_USAGE) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.code = code
 
     def show(self, file: Any = None) -> None:
         """Prints the sentence on stderr."""
@@ -118,9 +118,12 @@ def main(arguments: list[str] | None = None) -> None:
     typed = sys.argv[1:] if arguments is None else arguments
     try:
         code = kernelgrove.main(typed, prog_name="kernelgrove", standalone_mode=False)
+    except CommandFailed as failure:
+        failure.show()
+        sys.exit(failure.code)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        CommandFailed(error.format_message()).show()
+        sys.exit(EXIT_USAGE)
     except click.Abort:
         sys.exit(EXIT_INTERRUPTED)
     except KeyboardInterrupt:
@@ -129,11 +132,11 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
-        failure = _plain(error)
-        if failure is None or "--debug" in typed:
+        plain = _plain(error)
+        if plain is None or "--debug" in typed:
             raise
-        failure.show()
-        sys.exit(failure.exit_code)
+        plain.show()
+        sys.exit(plain.code)
     sys.exit(code if isinstance(code, int) else 0)
 
 

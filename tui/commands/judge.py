@@ -23,7 +23,7 @@ from tui.commands.output import print_json
 @click.option("--timeout", type=float, help="Seconds that one candidate may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; a list for several files.")
 @click.pass_obj
-def eval_command(options: Options, task: str, files: tuple[Path, ...], as_json: bool, **typed: Any) -> int:
+def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_json: bool, **typed: Any) -> int:
     """Judge the candidates in FILE.py... for TASK with one warm judge; exits with 1 unless all are correct."""
     from engine.judging.report import evaluation_json, summary
 

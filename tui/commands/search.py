@@ -53,7 +53,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--proposer", type=click.Choice(["auto", "compiler"]), help="Who makes the candidates.")
 @search_options
 @click.pass_obj
-def run_command(options: Options, task: str, **typed: Any) -> int:
+def run_command(options: Options, /, task: str, **typed: Any) -> int:
     """Start a search on TASK: a built-in name (see `tasks`) or the path of a KernelBench problem."""
     return _start(options, task, typed)
 
@@ -62,7 +62,7 @@ def run_command(options: Options, task: str, **typed: Any) -> int:
 @click.option("--task", default=DEMO_TASK, show_default=True, help="The built-in task.")
 @search_options
 @click.pass_obj
-def demo_command(options: Options, task: str, **typed: Any) -> int:
+def demo_command(options: Options, /, task: str, **typed: Any) -> int:
     """Grow kernels for a built-in task, with the embedded proposer: no GPU, no key, no account needed."""
     if typed["budget"] is None:
         typed["budget"] = DEMO_BUDGET
