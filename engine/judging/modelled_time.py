@@ -33,6 +33,12 @@ FILL_BYTES_PER_CLOCK = 64
 BARRIER_NS = 40.0
 """Nanoseconds for all warps of a program to meet, the shuffles of a reduction included."""
 
+SPILLS_OF_HALF_TIME, MAX_SPILL_PENALTY = 200, 1.0
+"""Spilled values a thread that cost half of a kernel's time again, and the most that spilling costs in all.
+
+Each waits in the middle of a chain of dependent instructions, which the bytes alone do not show.
+"""
+
 UNIT_EFFICIENCY = {"wgmma": 0.80, "tcgen05": 0.80, "mma": 0.85, "fma": 0.50}
 """Share of the peak that a full pipeline of each kind of matrix instruction reaches."""
 
@@ -208,15 +214,16 @@ def _launch_part(
     moved = count_bytes(traffic, kernel, device, on_one, at_once)
     dram = recent.use(moved.first_reads, moved.writes) + moved.repeated_dram
     phases = max(1.0, float(traffic["phases"]) / programs)
-    depth = _pipeline_depth(kernel, phases)
+    stages = _pipeline_stages(kernel, phases)
     memory = _memory_times(moved, dram, programs, kernel, device)
     compute = _compute_times(traffic, kernel, programs, device)
-    latency = _latency_time(traffic, kernel, moved, dram, programs, at_once, phases, depth, device)
+    latency = _latency_time(traffic, kernel, moved, dram, programs, at_once, phases, stages, device)
     times = {**memory, **compute, "latency": latency}
     slowest_memory, slowest_compute = max(memory.values()), max(compute.values())
     # What cannot hide behind the slower side: less, the more programs or stages take turns.
-    exposed = min(slowest_memory, slowest_compute) / (1.0 + on_one * depth)
-    seconds = _norm(slowest_memory, slowest_compute, latency) + exposed
+    exposed = min(slowest_memory, slowest_compute) / (on_one * stages)
+    spilling = 1.0 + min(MAX_SPILL_PENALTY, int(kernel["spills"]) / SPILLS_OF_HALF_TIME * 0.5)
+    seconds = (_norm(slowest_memory, slowest_compute, latency) + exposed) * spilling
     return {
         "kind": "launch",
         "name": launch["kernel"],
@@ -230,17 +237,17 @@ def _launch_part(
         "occupancy_limit": resident.limit,
         "waves": programs / (resident.programs * device.multiprocessors),
         "phases": phases,
-        "pipeline_depth": depth,
+        "pipeline_stages": stages,
         "times_us": {name: value * 1e6 for name, value in times.items()},
         "limit": max(times, key=lambda name: times[name]),
     }
 
 
-def _pipeline_depth(kernel: Mapping[str, Any], phases: float) -> float:
-    """How many loop iterations' loads are in flight at a time: one, unless copies run asynchronously."""
+def _pipeline_stages(kernel: Mapping[str, Any], phases: float) -> float:
+    """Loop iterations under way at a time, the one that computes included: one, unless copies are asynchronous."""
     if phases <= 1.0 or not (kernel["copy_bytes"] or kernel["bulk_copies"]):
         return 1.0
-    return max(1.0, min(float(kernel["num_stages"]) - 1.0, phases))
+    return max(1.0, min(float(kernel["num_stages"]), phases))
 
 
 def _memory_times(
@@ -367,7 +374,7 @@ def _latency_time(
     programs: int,
     at_once: int,
     phases: float,
-    depth: float,
+    stages: float,
     device: Device,
 ) -> float:
     """Seconds if nothing but waiting took time: waves of programs, each a chain of dependent loads."""
@@ -377,5 +384,5 @@ def _latency_time(
     barriers = float(kernel["mix"]["barriers"]) if reductions else 0.0
     matrix = math.fsum(float(dot["count"]) for dot in traffic["dots"]) / programs
     # A matrix instruction's latency is about 30 clocks, several of them back to back for each product.
-    chain = PROGRAM_NS + phases * wait / depth + barriers * BARRIER_NS + matrix * 64 * device.cycle_ns
+    chain = PROGRAM_NS + phases * wait / max(1.0, stages - 1.0) + barriers * BARRIER_NS + matrix * 64 * device.cycle_ns
     return math.ceil(programs / at_once) * chain * 1e-9

@@ -17,7 +17,7 @@ import numpy.typing as npt
 SECTOR = 32
 """Bytes that an NVIDIA memory system moves at least (CUDA C++ Best Practices Guide, coalesced access)."""
 
-LOOP_HEAD, LOOP_BODY = 2, 24
+LOOP_HEAD, LOOP_BODY = 2, 12
 """How many iterations at a loop's start count once, and how many of its middle stand for all of the rest."""
 
 OPERATION_BUDGET = 24_000
