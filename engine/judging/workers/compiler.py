@@ -1,17 +1,25 @@
 """Compiles recorded launches ahead of time, for machines without a GPU.
 
 Runs without TRITON_INTERPRET, in a process of its own. `compile_launches` executes the candidate's module
-in the process that calls it; `main` answers requests on a channel with a forked child for each.
+in the process that calls it; `main` answers the engine's requests with a forked child for each.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import hashlib
 import importlib.util
+import json
 import os
+import re
+import select
+import shutil
+import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,11 +29,12 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton.compiler.errors import CompilationError
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime import jit
 
 from engine.judging.devices import Device, device_for
-from engine.judging.workers.pretend import pretend_device
+from engine.judging.wire import Channel
+from engine.judging.workers import emulation, lifetime
 from engine.judging.workers.resources import code_fingerprint, inspect_ptx, resource_usage
 from engine.judging.workers.specialise import decode_constant, decode_type
 
@@ -60,7 +69,6 @@ def compile_launches(source: str, launches: Sequence[Mapping[str, Any]], arch: s
     kernels: list[Json] = []
     with _captured_output() as output:
         try:
-            pretend_device(arch)
             found = _load_kernels(source)
             for launch in launches:
                 if launch.get("kind", "launch") != "launch" or any(item["key"] == launch["key"] for item in kernels):
@@ -88,8 +96,16 @@ def _fingerprint(kernels: Sequence[Json], launches: Sequence[Mapping[str, Any]])
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+@functools.cache
+def _emulate() -> None:
+    """Has questions about the GPU answered here as in the contestant."""
+    emulation.install()
+    emulation.enter()
+
+
 def _load_kernels(source: str) -> list[Any]:
     """Executes a module and gives every Triton function that came to be, in order."""
+    _emulate()
     made: list[Any] = []
     original = jit.JITFunction.__init__
 
@@ -149,7 +165,7 @@ def _compile(launch: Mapping[str, Any], found: Sequence[Any], device: Device) ->
             source, target=GPUTarget("cuda", device.capability, 32), options=dict(launch["options"])
         )
     except Exception as error:
-        raise CompileFailure(name, _one_line(kernel, error), str(error)) from error
+        raise CompileFailure(name, _one_line(kernel, found, error), str(error)) from error
     metadata = compiled.metadata
     if metadata.shared > device.shared_per_program:
         raise CompileFailure(
@@ -174,7 +190,7 @@ def _compile(launch: Mapping[str, Any], found: Sequence[Any], device: Device) ->
     }
 
 
-def _one_line(kernel: Any, error: BaseException) -> str:
+def _one_line(kernel: Any, found: Sequence[Any], error: BaseException) -> str:
     """Which kernel, which line of the module, and what the compiler objects to."""
     name = kernel.fn.__name__
     innermost: BaseException = error
@@ -188,17 +204,32 @@ def _one_line(kernel: Any, error: BaseException) -> str:
         innermost = following
     where = ""
     if deepest is not None and deepest is not innermost and not isinstance(innermost, CompilationError):
-        text = f"{type(innermost).__name__}: {innermost}" if not isinstance(innermost, ValueError) else str(innermost)
+        text = f"{type(innermost).__name__}: {innermost}"
+        if isinstance(innermost, AssertionError | ValueError) and str(innermost):
+            text = str(innermost)
     elif deepest is not None:
-        text = deepest.error_message or type(deepest).__name__
+        text = deepest.error_message or f"{_source_line(deepest)} is not allowed"
+        if isinstance(deepest, CompileTimeAssertionFailure):
+            text = f"{_source_line(deepest)} does not hold{': ' + text if deepest.error_message else ''}"
     else:
         text = f"{type(error).__name__}: {error}"
     line = getattr(getattr(deepest, "node", None), "lineno", None)
-    if deepest is not None and line is not None and deepest.src and deepest.src in (kernel.src, None):
-        where = f" at line {_first_line(kernel) + line - 1}"
+    home = next((part for part in (kernel, *found) if deepest is not None and part.src == deepest.src), None)
+    if home is not None and line is not None:
+        where = f" at line {_first_line(home) + line - 1}"
     lines = [part.strip() for part in text.strip().splitlines() if part.strip()]
     reason = next((part for part in lines if "error" in part.lower()), lines[0]) if lines else "no message"
+    # Triton passes some exceptions on as their repr.
+    quoted = re.fullmatch(r"(\w+)\(([\"'])(.*)\2,?\)", reason)
+    if quoted:
+        reason = f"{quoted[1]}: {quoted[3]}"
     return f"kernel {name} does not compile{where}: {reason}"[:400]
+
+
+def _source_line(error: CompilationError) -> str:
+    lines = (error.src or "").splitlines()
+    number = getattr(error.node, "lineno", 0)
+    return lines[number - 1].strip() if 0 < number <= len(lines) else type(error).__name__
 
 
 def _first_line(kernel: Any) -> int:
@@ -233,3 +264,102 @@ def _captured_output() -> Iterator[Callable[[], str]]:
             for target, descriptor in zip((1, 2), kept, strict=True):
                 os.dup2(descriptor, target)
                 os.close(descriptor)
+
+
+# The nursery: answers the engine's requests with a forked child for each.
+
+DEFAULT_TIMEOUT_S = 60.0
+"""Seconds that compiling one candidate may take where the request does not say."""
+
+_WARM_UP = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
+"""
+
+
+def _warm_up() -> None:
+    """Compiles a little kernel, so that children find the compiler loaded and initialised."""
+    launch = {
+        "key": "warm-up",
+        "kernel": "kernel",
+        "qualname": "kernel",
+        "grid": [1, 1, 1],
+        "signature": {"x_ptr": "*fp32", "BLOCK": "constexpr"},
+        "constants": [{"path": [1], "value": 128}],
+        "attributes": [],
+        "options": {},
+    }
+    answer = compile_launches(_WARM_UP, [launch], "sm_90")
+    if answer["error"] is not None:
+        raise RuntimeError(f"Triton's compiler does not work here: {answer['error']['message']}")
+
+
+def _answer(request: Mapping[str, Any], memory_bytes: int | None = None) -> Json:
+    """Compiles in a forked child, which the candidate's module may ruin; kills it at its deadline."""
+    timeout_s = float(request.get("timeout_s", DEFAULT_TIMEOUT_S))
+    reader, writer = os.pipe()
+    folder = tempfile.mkdtemp(prefix="compiling-")
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            os.setsid()
+            lifetime.die_with_parent(parent)
+            lifetime.limit_resources(memory_bytes)
+            tempfile.tempdir = folder
+            answer = compile_launches(request["source"], request["launches"], request["arch"])
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(json.dumps(answer).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    body, in_time = _read_until(reader, time.monotonic() + timeout_s)
+    lifetime.kill_group(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    lifetime.end_orphans(set())
+    shutil.rmtree(folder, ignore_errors=True)
+    if body and in_time:
+        return dict(json.loads(body))
+    code = os.waitstatus_to_exitcode(status)
+    reason = "the module ends the process while it is imported"
+    if not in_time:
+        reason = f"compiling took longer than {timeout_s:g} s"
+    elif code < 0:
+        reason = f"the compiler was ended by {signal.Signals(-code).name}"
+    return {"kernels": [], "error": {"kernel": None, "message": reason, "detail": ""}, "fingerprint": None}
+
+
+def _read_until(descriptor: int, deadline: float) -> tuple[bytes, bool]:
+    """Everything up to the end of a pipe, and whether that came before the deadline."""
+    chunks: list[bytes] = []
+    with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+        while True:
+            ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return b"", False
+            chunk = pipe.read(1 << 16)
+            if not chunk:
+                return b"".join(chunks), True
+            chunks.append(chunk)
+
+
+def main(channel: Channel) -> None:
+    """Serves the engine until it hangs up: one request, one answer.
+
+    A request has `source`, `launches`, `arch` and optionally `timeout_s`; the answer is what
+    `compile_launches` returns. A child that dies or takes too long is an answer with an error.
+    """
+    _warm_up()
+    lifetime.adopt_orphans()
+    gc.collect()
+    gc.freeze()
+    while True:
+        request, _ = channel.receive()
+        channel.send(_answer(request))

@@ -159,6 +159,20 @@ def install_builder() -> None:
                 return arg
             return interpreter_math.erf(arg)
 
+        def create_extern_elementwise(
+            self, library: Any, path: Any, symbol: Any, arguments: Any, result_type: Any, pure: Any
+        ) -> Any:
+            observer = Watch.observer
+            if observer is None:
+                wide = [interpreter_math.wide(argument) for argument in arguments]
+                return super().create_extern_elementwise(library, path, symbol, wide, result_type, pure)
+            observer.count("special", 2.0 * arguments[0].data.size)
+            dtype = interpreter._get_np_dtype(result_type.scalar)
+            return interpreter.TensorHandle(np.zeros(arguments[0].data.shape, dtype=dtype), result_type.scalar)
+
+        def create_inline_asm(self, text: Any, constraints: Any, values: Any, kinds: Any, pure: Any, pack: Any) -> Any:
+            raise NotImplementedError("inline assembly cannot be interpreted: write it with tl.math")
+
         def create_rsqrt(self, arg: Any) -> Any:
             if Watch.observer is not None:
                 Watch.observer.count("special", arg.data.size)

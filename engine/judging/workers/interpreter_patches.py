@@ -297,7 +297,7 @@ def install(capability: int) -> None:
     triton.runtime.Autotuner.run = _autotuner_run
     _install_rewriter()
     install_builder()
-    interpreter_math.install(observer=lambda: Watch.observer)
+    interpreter_math.install()
     for kind in (interpreter.ReduceOps, interpreter.ScanOps):
         kind.apply = _reduced(kind.apply)
 

@@ -6,13 +6,10 @@ gives the eager baseline and a lower bound for any fused form.
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from engine.judging.workers.stand_ins import (
-    PretendCuda,
+    StandIns,
     describe_inputs,
     distinct_bytes,
     large_inputs,
@@ -123,45 +120,10 @@ def matrix_flops(name: str, args: Sequence[Any], out: torch.Tensor | None) -> fl
     return 0.0
 
 
-class _IdleDynamo(ModuleType):
-    """Takes the place of torch._dynamo where it is only asked to leave a function alone.
-
-    PyTorch's shape functions ask for that and would import the whole compiler, which takes seconds. Whoever
-    wants anything else gets the real module.
-    """
-
-    @staticmethod
-    def disable(function: Any, *args: Any, **kwargs: Any) -> Any:
-        """The function as it is."""
-        return function
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        sys.modules.pop(self.__name__, None)
-        return getattr(importlib.import_module(self.__name__), name)
-
-
 @contextmanager
-def _idle_dynamo() -> Iterator[None]:
-    name = "torch._dynamo"
-    if name in sys.modules:
-        yield
-        return
-    idle = sys.modules[name] = _IdleDynamo(name)
-    try:
-        yield
-    finally:
-        if sys.modules.get(name) is idle:
-            del sys.modules[name]
-            if torch.__dict__.get("_dynamo") is idle:
-                delattr(torch, "_dynamo")
-
-
-@contextmanager
-def counting_calls(mode: PretendCuda, into: list[Any]) -> Iterator[None]:
+def counting_calls(mode: StandIns, into: list[Any]) -> Iterator[None]:
     """While active, operators on stand-ins of `mode` are appended to `into` as LibraryCalls."""
-    with _idle_dynamo(), CallCounter(mode, into):
+    with CallCounter(mode, into):
         yield
 
 
@@ -173,7 +135,7 @@ class CallCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The default wraps the handler and imports all of torch._dynamo for it."""
         return False
 
-    def __init__(self, mode: PretendCuda, into: list[Any]) -> None:
+    def __init__(self, mode: StandIns, into: list[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.into = into
         self._mode = mode

@@ -19,10 +19,9 @@ from engine.judging.workers import interpreter_patches as patches
 from engine.judging.workers import traffic
 from engine.judging.workers.interpreter_builder import observing
 from engine.judging.workers.library_calls import LibraryCall, counting_calls
-from engine.judging.workers.pretend import pretend_device
 from engine.judging.workers.specialise import launch_key
 from engine.judging.workers.stand_ins import (
-    PretendCuda,
+    StandIns,
     describe_inputs,
     extent_bytes,
     large_inputs,
@@ -105,7 +104,7 @@ class _Recorder:
 class _Sampler:
     """Runs a few programs of every launch and counts their traffic."""
 
-    def __init__(self, into: list[Any], mode: PretendCuda, programs: int) -> None:
+    def __init__(self, into: list[Any], mode: StandIns, programs: int) -> None:
         self._into = into
         self._mode = mode
         self._programs = programs
@@ -164,21 +163,22 @@ class _Sampler:
 
 
 def install(arch: str = "sm_90") -> None:
-    """Patches Triton's interpreter and pretends to have a device of `arch`; call once, before forking.
+    """Patches Triton's interpreter to bind launches as for `arch`; call once, before forking.
+
+    `emulation` and `libdevice` answer for the device and its library; install them as well.
 
     Raises:
         RuntimeError: where Triton was imported without TRITON_INTERPRET=1.
         ValueError: for an architecture without figures.
     """
     patches.install(device_for(arch).capability)
-    pretend_device(arch)
 
 
 @contextmanager
 def recording() -> Iterator[list[Launch]]:
-    """Launches are executed by the interpreter, and recorded in order. CPU tensors pass for CUDA tensors."""
+    """Launches are executed by the interpreter, and recorded in order."""
     launches: list[Launch] = []
-    with PretendCuda("cpu"), patches.handling(_Recorder(launches)):
+    with patches.handling(_Recorder(launches)):
         yield launches
 
 
@@ -188,7 +188,7 @@ class Trace(list[Any]):
     `notes` says what could not be followed; `written` tells how much of a tensor they wrote.
     """
 
-    def __init__(self, mode: PretendCuda) -> None:
+    def __init__(self, mode: StandIns) -> None:
         super().__init__()
         self._mode = mode
 

@@ -1,19 +1,23 @@
-"""Tensors that have a shape, strides and an address but no memory, and the illusion of a GPU around them.
+"""Tensors that have a shape, strides and an address but no memory.
 
-A candidate's host code sees CUDA tensors; underneath they live on the meta device (large form, nothing
-can be dereferenced) or on the CPU (small form, the interpreter works on them).
+At the large form a candidate's host code runs on them; they live on the meta device, and say that they
+are CUDA tensors.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from engine.judging.workers.emulation import CudaStandIn, standing_in
 
 _GAP = 2 << 20
 """Bytes between two stand-in storages, so that an access past the end of one meets nothing."""
@@ -85,91 +89,72 @@ def distinct_bytes(tensor: torch.Tensor) -> int:
     return count * tensor.element_size()
 
 
-class PretendCuda(TorchFunctionMode):
-    """While active, tensors of the `target` device say that they are CUDA tensors, and the other way round.
+class StandIns(CudaStandIn):
+    """While active, every new tensor is without memory, and questions about values are answered with zeros.
 
-    With the target `meta`, new tensors have no memory and questions about values are answered with zeros;
-    `notes` says which.
+    `notes` says which such questions were asked; `memory` gives the tensors their addresses.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.target = target
+        self.device = "meta"
         self.memory = Memory()
         self.notes: dict[str, None] = {}
         self.fused_call: Callable[[str, Sequence[torch.Tensor], torch.Tensor, float], None] | None = None
         tensor: Any = torch.Tensor
         self._answers: dict[Any, Callable[..., Any]] = {
-            tensor.is_cuda.__get__: self._is_pretended,
-            tensor.is_cpu.__get__: lambda x, *rest: not self._is_pretended(x),
-            tensor.is_meta.__get__: lambda x, *rest: False,
-            tensor.device.__get__: self._device,
-            tensor.get_device: lambda x: 0 if self._is_pretended(x) else -1,
-            tensor.cuda: lambda x, *args, **kwargs: x.to(self.target),
-            tensor.pin_memory: lambda x, *args, **kwargs: x,
+            tensor.data_ptr: lambda x: self.memory.address(x),
+            tensor.cpu: self._to_host,
+            tensor.item: self._zero,
+            tensor.tolist: lambda x: self._zeros(x).tolist(),
+            tensor.numpy: lambda x, *args, **kwargs: self._zeros(x).numpy(),
             tensor.record_stream: lambda x, *args, **kwargs: None,
+            tensor.__bool__: lambda x: bool(self._zero(x)),
+            tensor.__int__: lambda x: int(self._zero(x)),
+            tensor.__float__: lambda x: float(self._zero(x)),
+            tensor.__index__: lambda x: int(self._zero(x)),
+            torch.equal: lambda x, y: False,
+            nn.functional.scaled_dot_product_attention: self._attention,
         }
-        if target == "meta":
-            self._answers |= {
-                tensor.data_ptr: lambda x: self.memory.address(x),
-                tensor.cpu: self._to_host,
-                tensor.item: lambda x: self._zero(x, "item"),
-                tensor.tolist: lambda x: self._zeros(x).tolist(),
-                tensor.numpy: lambda x, *args, **kwargs: self._zeros(x).numpy(),
-                tensor.__bool__: lambda x: bool(self._zero(x, "bool")),
-                tensor.__int__: lambda x: int(self._zero(x, "int")),
-                tensor.__float__: lambda x: float(self._zero(x, "float")),
-                tensor.__index__: lambda x: int(self._zero(x, "index")),
-                torch.equal: lambda x, y: False,
-                nn.functional.scaled_dot_product_attention: self._attention,
-            }
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Answers for the device, or passes the call on with its devices replaced."""
-        kwargs = dict(kwargs or {})
-        try:
-            answer = self._answers.get(func)
-        except TypeError:
-            answer = None
-        if answer is not None:
-            return answer(*args, **kwargs)
+        """Answers for a tensor without memory, or passes the call on as for any tensor on the GPU."""
+        given = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if name in ("to", "_parse_to", "new_empty", "new_zeros", "new_full", "new_ones", "new_tensor", "type"):
-            args = tuple(self._replaced(value) for value in args)
-        if "device" in kwargs:
-            kwargs["device"] = self._replaced(kwargs["device"])
-        if self.target == "meta" and name in _FACTORIES and kwargs.get("device") is None:
-            kwargs["device"] = "meta"
-        kwargs.pop("pin_memory", None)
-        return func(*args, **kwargs)
-
-    def _is_pretended(self, tensor: torch.Tensor, *rest: Any) -> bool:
-        return self.target == "cpu" or tensor.device.type == self.target
-
-    def _device(self, tensor: torch.Tensor, *rest: Any) -> torch.device:
-        return torch.device("cuda", 0) if self._is_pretended(tensor) else tensor.device
-
-    def _replaced(self, value: Any) -> Any:
-        if isinstance(value, torch.device):
-            return torch.device(self.target) if value.type == "cuda" else value
-        if isinstance(value, str) and value.partition(":")[0] == "cuda":
-            return self.target
-        return value
+        if name == "__get__" and func in (_IS_META, _IS_CPU):
+            return False
+        if name == "__get__" and func == _DEVICE:
+            return _CUDA
+        if func is torch.device:
+            # A mode below this one would replace what stays a CUDA device until a tensor is made on it.
+            with torch._C.DisableTorchFunction():
+                return func(*args, **given)
+        answer = self._answers.get(func) if name != "__get__" else None
+        if answer is not None:
+            return answer(*args, **given)
+        if name in _FACTORIES and given.get("device") is None:
+            given["device"] = "meta"
+        given.pop("pin_memory", None)
+        return super().__torch_function__(func, types, args, given)
 
     def _to_host(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         self.notes["host code copies a tensor from the device"] = None
         return tensor
 
-    def _zero(self, tensor: torch.Tensor, how: str) -> Any:
-        if tensor.device.type != "meta":
+    def _zero(self, tensor: torch.Tensor) -> Any:
+        if not tensor.is_meta:
             return tensor.item()
-        self.notes[f"host code reads a value ({how}); it is taken as zero"] = None
+        self.notes["host code reads a value; it is taken as zero"] = None
         return torch.zeros((), dtype=tensor.dtype).item()
 
     def _zeros(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.device.type != "meta":
+        if not tensor.is_meta:
             return tensor
         if tensor.numel() > 1 << 20:
             raise RuntimeError("host code reads a large tensor back from the device, which cannot be modelled")
@@ -184,6 +169,11 @@ class PretendCuda(TorchFunctionMode):
             causal = kw.get("is_causal", args[2] if len(args) > 2 else False)
             self.fused_call("scaled_dot_product_attention", (query, key, value), out, flops / 2 if causal else flops)
         return out
+
+
+_tensor: Any = torch.Tensor
+_IS_META, _IS_CPU, _DEVICE = _tensor.is_meta.__get__, _tensor.is_cpu.__get__, _tensor.device.__get__
+_CUDA = torch.device("cuda", 0)
 
 
 def large_inputs(shapes: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -238,7 +228,7 @@ def stand_in_module(module: nn.Module) -> nn.Module:
     keep: list[torch.Tensor] = []
 
     def replaced(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.device.type == "meta":
+        if tensor.is_meta:
             return tensor
         if tensor not in made:
             made[tensor] = stand_in(tensor)
@@ -255,8 +245,43 @@ def stand_in_module(module: nn.Module) -> nn.Module:
     return module
 
 
+class _IdleDynamo(ModuleType):
+    """Takes the place of torch._dynamo where it is only asked to leave a function alone.
+
+    PyTorch's shape functions ask for that and would import the whole compiler, which takes seconds. Whoever
+    wants anything else gets the real module.
+    """
+
+    @staticmethod
+    def disable(function: Any, *args: Any, **kwargs: Any) -> Any:
+        """The function as it is."""
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        sys.modules.pop(self.__name__, None)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 @contextmanager
-def without_memory() -> Iterator[PretendCuda]:
+def _idle_dynamo() -> Iterator[None]:
+    name = "torch._dynamo"
+    if name in sys.modules:
+        yield
+        return
+    idle = sys.modules[name] = _IdleDynamo(name)
+    try:
+        yield
+    finally:
+        if sys.modules.get(name) is idle:
+            del sys.modules[name]
+            if torch.__dict__.get("_dynamo") is idle:
+                delattr(torch, "_dynamo")
+
+
+@contextmanager
+def without_memory() -> Iterator[StandIns]:
     """While active, every new tensor is a stand-in: a task's inputs and modules of any size cost nothing."""
-    with PretendCuda("meta") as mode, torch.no_grad():
+    with _idle_dynamo(), standing_in("meta"), StandIns() as mode, torch.no_grad():
         yield mode

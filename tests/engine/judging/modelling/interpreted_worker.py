@@ -13,7 +13,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
-from engine.judging.workers import recorder
+from engine.judging.workers import emulation, libdevice, recorder
 
 
 def load(path: str) -> ModuleType:
@@ -48,6 +48,9 @@ def answer(request: dict[str, Any], modules: dict[str, ModuleType]) -> dict[str,
 
 
 def main() -> None:
+    libdevice.install()
+    emulation.install()
+    emulation.enter()
     recorder.install(sys.argv[1])
     modules: dict[str, ModuleType] = {}
     for line in sys.stdin:

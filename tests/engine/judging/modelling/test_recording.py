@@ -26,7 +26,8 @@ def test_interpreted_kernels_compute(
     bench: Bench, call: str, shapes: list[tuple[int, ...]], expected: str, tolerance: float
 ) -> None:
     reply = bench.record(call, *shapes, expected=expected)
-    assert reply.get("error", reply) <= tolerance
+    assert "failure" not in reply, reply
+    assert reply["error"] <= tolerance
     assert reply["launches"]
 
 

@@ -256,9 +256,8 @@ def library_only(a, b):
 
 
 def host_questions(x):
-    assert x.is_cuda and x.device.type == "cuda" and x.is_contiguous() and not x.is_cpu
+    assert x.is_cuda and x.device.type == "cuda" and x.is_contiguous()
     assert torch.cuda.is_available() and torch.cuda.get_device_properties(0).multi_processor_count > 1
-    assert triton.runtime.driver.active.get_active_torch_device().type == "cuda"
     torch.cuda.synchronize()
     y = x.to("cuda").cuda().view(-1).reshape(x.shape).contiguous()
     buffer = torch.zeros(x.shape, device=x.device, dtype=torch.float32)
