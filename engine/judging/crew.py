@@ -26,6 +26,8 @@ from engine.records import Task
 EXIT_TIMEOUT_S = 15.0
 """How long a killed contestant may take to be gone before the nursery is given up."""
 
+_NURSERY = "engine.judging.workers.nursery"
+
 
 class CrewBroken(Exception):
     """A process of the crew failed; the message says which and how. Never a candidate's fault."""
@@ -33,9 +35,10 @@ class CrewBroken(Exception):
 
 @dataclass(slots=True)
 class Seat:
-    """One contestant as the engine knows it: messages about it, and how it ended."""
+    """One child of a nursery as the engine knows it: messages about it, and how it ended."""
 
     number: int
+    nursery: Worker
     inbox: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
     exited: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -54,7 +57,6 @@ class Crew:
         self._seats: dict[int, Seat] = {}
         self._next = 1
         self._workers: list[Worker] = []
-        self._compile_lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
 
@@ -80,22 +82,26 @@ class Crew:
     async def _open(self) -> None:
         self._judge, self._nursery = await asyncio.gather(
             self._start("judge", "engine.judging.workers.judge", single_threaded=False),
-            self._start("nursery", "engine.judging.workers.nursery", single_threaded=True),
+            self._start("nursery", _NURSERY, single_threaded=True),
         )
         await self._judge.channel.send({"settings": self._settings.to_json(), "task": _task_json(self._task)})
         self.device = (await self._expect(self._judge, "device"))["device"]
+        nurseries = [self._nursery]
+        await self._nursery.channel.send({"role": "contestants", "device": self.device, "arch": self._settings.arch})
         if self.device == "cpu":
-            self._compiler = await self._start("compiler", "engine.judging.workers.compiler", single_threaded=True)
-        await self._nursery.channel.send({"device": self.device})
-        self.ready, nursery = await asyncio.gather(
-            self._expect(self._judge, "ready"), self._expect(self._nursery, "ready")
+            self._compilers = await self._start("compile nursery", _NURSERY, single_threaded=True)
+            await self._compilers.channel.send({"role": "compilers", "device": "cpu"})
+            nurseries.append(self._compilers)
+        self.ready, *loaded = await asyncio.gather(
+            self._expect(self._judge, "ready"), *(self._expect(nursery, "ready") for nursery in nurseries)
         )
-        self.toolchain = dict(nursery["toolchain"])
+        self.toolchain = dict(loaded[0]["toolchain"])
         self.spawn(self._follow(self._judge, self._heard_from_judge))
-        self.spawn(self._follow(self._nursery, self._heard_from_nursery))
+        for nursery in nurseries:
+            self.spawn(self._follow(nursery, self._heard_from_nursery))
 
     async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:
-        home = self.folder / name
+        home = self.folder / name.replace(" ", "-")
         home.mkdir()
         environment = processes.clean_environment(home, single_threaded)
         worker = await processes.start(name, module, self._settings.python, home, environment)
@@ -191,17 +197,27 @@ class Crew:
         elif message["event"] == "unforked":
             self._break(f"the nursery could not fork: {message['message']}")
 
-    # contestants
+    # children of the nurseries
 
-    def seat(self) -> Seat:
+    def contestant(self) -> Seat:
         """A place for one contestant."""
-        seat = Seat(self._next)
+        return self._seat(self._nursery)
+
+    def compiler(self) -> Seat:
+        """A place for one compiling child, on a machine without a GPU."""
+        return self._seat(self._compilers)
+
+    def _seat(self, nursery: Worker) -> Seat:
+        seat = Seat(self._next, nursery)
         self._next += 1
         self._seats[seat.number] = seat
         return seat
 
-    async def fork(self, seat: Seat, path: Path, log: int, judge_end: socket.socket, own_end: socket.socket) -> None:
-        """Forks the contestant and introduces it to the judge. Raises CrewBroken."""
+    async def fork(self, seat: Seat, path: Path, connection: socket.socket, log: int) -> None:
+        """Forks a child that owns `connection`, writes what it prints to `log`, and works beside the file `path`.
+
+        Raises CrewBroken.
+        """
         request = {
             "op": "fork",
             "id": seat.number,
@@ -211,18 +227,24 @@ class Crew:
             "memory_bytes": self._settings.max_memory_bytes,
         }
         try:
-            await self._nursery.channel.send(request, [own_end.fileno(), log])
-            await self._judge.channel.send({"id": seat.number}, [judge_end.fileno()])
+            await seat.nursery.channel.send(request, [connection.fileno(), log])
         except WireClosed as error:
-            raise CrewBroken(f"judge or nursery is gone: {error}") from error
+            raise CrewBroken(f"the {seat.nursery.name} is gone: {error}") from error
+
+    async def introduce(self, seat: Seat, connection: socket.socket) -> None:
+        """Hands the judge its end of a contestant's connection. Raises CrewBroken."""
+        try:
+            await self._judge.channel.send({"id": seat.number}, [connection.fileno()])
+        except WireClosed as error:
+            raise CrewBroken(f"the judge is gone: {error}") from error
 
     async def kill(self, seat: Seat) -> None:
-        """Asks the nursery to kill the contestant and its group, without waiting."""
+        """Asks the nursery to kill the child and its group, without waiting."""
         with contextlib.suppress(WireClosed):
-            await self._nursery.channel.send({"op": "kill", "id": seat.number})
+            await seat.nursery.channel.send({"op": "kill", "id": seat.number})
 
     async def end(self, seat: Seat) -> int | None:
-        """Kills the contestant if it lives and waits until it is gone; its exit code, None where unknown."""
+        """Kills the child if it lives and waits until it is gone; its exit code, None where unknown."""
         try:
             if not seat.exited.done():
                 await self.kill(seat)
@@ -236,19 +258,6 @@ class Crew:
         finally:
             self._seats.pop(seat.number, None)
         return None
-
-    # compiling without a GPU
-
-    async def compile(self, request: Message) -> Message:
-        """Asks the compile nursery. Raises CrewBroken."""
-        async with self._compile_lock:
-            try:
-                await self._compiler.channel.send(request)
-                return await self._compiler.channel.receive()
-            except (WireClosed, WireError) as error:
-                words = self._compiler.last_words()
-                self._break(f"the compile nursery ended: {words or error}")
-                raise CrewBroken(f"the compile nursery ended: {words or error}") from error
 
 
 def _task_json(task: Task) -> Message:

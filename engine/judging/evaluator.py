@@ -6,7 +6,6 @@ Owns every deadline and kill. Runs on asyncio and loads no torch; several candid
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import socket
 import time
@@ -14,15 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from engine.judging import verdicts
 from engine.judging.crew import Crew, CrewBroken, Seat
 from engine.judging.facts import TaskFacts, case_facts
+from engine.judging.modelling import Fault, Modelled, model
 from engine.judging.output import Output
 from engine.judging.settings import JudgeSettings
+from engine.judging.verdicts import Given
 from engine.judging.wire import Message
-from engine.records import CaseResult, Evaluation, MeasurementKind, Task, Verdict
+from engine.records import Evaluation, MeasurementKind, Task, Verdict
 
 _ATTEMPTS = 2
 """A crew that breaks under a candidate is replaced once before the candidate is given back unjudged."""
@@ -85,14 +85,15 @@ class Evaluator:
 
     def _facts_of(self, crew: Crew) -> TaskFacts:
         modelled = crew.device == "cpu"
-        toolchain = dict(crew.toolchain)
+        toolchain = dict(crew.toolchain) | dict(crew.ready["toolchain"])
         if modelled:
             toolchain["arch"] = self.settings.arch
         return TaskFacts(
-            device=f"cpu (modelling {self.settings.arch})" if modelled else str(crew.ready["device"]),
+            device=f"cpu (modelling {self.settings.arch})" if modelled else str(crew.ready["name"]),
             toolchain=toolchain,
             kind=MeasurementKind.MODELLED if modelled else MeasurementKind.MEASURED,
-            cases=tuple(case_facts(case) for case in crew.ready["cases"]),
+            cases=tuple(case_facts(case, self.settings.arch) for case in crew.ready["cases"]),
+            notes=tuple(case["problem"] for case in crew.ready["cases"] if case["problem"]),
         )
 
     async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
@@ -113,8 +114,8 @@ class Evaluator:
         for _ in range(_ATTEMPTS):
             try:
                 crew = await self._intact_crew()
-                contest = _Contest(crew, self, source, on_log)
-                return await contest.run(started)
+                assert self.facts is not None
+                return await _Contest(crew, self.settings, self.facts, source, on_log).run(started)
             except CrewBroken as error:
                 reason = str(error)
         return verdicts.infrastructure(reason, time.monotonic() - started)
@@ -145,61 +146,64 @@ class _Deadline:
 class _Contest:
     """One candidate's way through the crew."""
 
-    def __init__(self, crew: Crew, evaluator: Evaluator, source: str, on_log: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, crew: Crew, settings: JudgeSettings, facts: TaskFacts, source: str, on_log: Callable[[str], None] | None
+    ) -> None:
         self._crew = crew
-        self._evaluator = evaluator
-        self._settings = evaluator.settings
+        self._settings = settings
+        self._facts = facts
         self._source = source
         self._on_log = on_log
-        self._stage = "load"
         self._timed_out = False
-        self._compiling: asyncio.Task[Any] | None = None
+        self._deadline = _Deadline(settings.timeout_s)
+        self._modelling: dict[int, asyncio.Task[Modelled]] = {}
 
     async def run(self, started: float) -> Evaluation:
         """The evaluation. Raises CrewBroken when a process of the crew fails."""
-        seat = self._crew.seat()
+        seat = self._crew.contestant()
         folder = self._crew.folder / f"candidate-{seat.number}"
         output = Output(self._settings.max_output_bytes, self._on_log)
         try:
-            await self._enter(seat, folder, output)
-            verdict = await self._crew.while_intact(self._follow(seat))
-            code = await asyncio.shield(self._crew.spawn(self._crew.end(seat)))
-            self._crew_intact()
-            evaluation = await self._evaluation(verdict, code, output.finish(), started)
+            path = await self._enter(seat, folder, output)
+            found = await self._crew.while_intact(self._follow(seat, path))
+            code = await self._crew.while_intact(self._crew.spawn(self._crew.end(seat)))
+            verdict = self._verdict(found, code)
+            modelled = await self._crew.while_intact(self._modelled(verdict))
+            return verdicts.evaluation(
+                found, verdict, modelled, self._facts, self._settings, output.finish(), time.monotonic() - started
+            )
         finally:
+            for task in self._modelling.values():
+                task.cancel()
             output.finish()
             # Also when cancelled: the contestant is killed and its files go, beside the caller.
             self._crew.spawn(self._leave(seat, folder))
-        return evaluation
-
-    def _crew_intact(self) -> None:
-        if self._crew.broken.done():
-            self._crew.broken.result()
 
     async def _leave(self, seat: Seat, folder: Path) -> None:
-        with contextlib.suppress(CrewBroken):
-            await self._crew.end(seat)
+        await asyncio.gather(*self._modelling.values(), return_exceptions=True)
+        await self._crew.end(seat)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def _enter(self, seat: Seat, folder: Path, output: Output) -> None:
+    async def _enter(self, seat: Seat, folder: Path, output: Output) -> Path:
         """Writes the candidate's file, forks its contestant, and introduces it to the judge."""
         folder.mkdir(mode=0o700)
         path = folder / "candidate.py"
         path.write_text(self._source, encoding="utf-8", errors="surrogatepass")
         judge_end, contestant_end = socket.socketpair()
         try:
-            await self._crew.fork(seat, path, output.writer, judge_end, contestant_end)
+            await self._crew.fork(seat, path, contestant_end, output.writer)
+            await self._crew.introduce(seat, judge_end)
         finally:
             judge_end.close()
             contestant_end.close()
             output.started()
+        return path
 
-    async def _follow(self, seat: Seat) -> Message:
+    async def _follow(self, seat: Seat, path: Path) -> Message:
         """Waits for the judge's verdict; kills the contestant at its deadline."""
-        deadline = _Deadline(self._settings.timeout_s)
         while True:
             try:
-                async with asyncio.timeout(_FINDINGS_TIMEOUT_S if self._timed_out else deadline.left()):
+                async with asyncio.timeout(_FINDINGS_TIMEOUT_S if self._timed_out else self._deadline.left()):
                     message = await seat.inbox.get()
             except TimeoutError:
                 if self._timed_out:
@@ -209,42 +213,37 @@ class _Contest:
                 continue
             if message["event"] == "verdict":
                 return message
-            self._heard(message, deadline)
+            if message["event"] == "trace":
+                work = model(
+                    self._crew,
+                    path,
+                    self._source,
+                    message,
+                    self._crew.ready["cases"][message["case"]]["bound"],
+                    self._settings.arch,
+                )
+                self._modelling[message["case"]] = self._crew.spawn(work)
+            elif message["event"] == "waiting":
+                self._deadline.pause()
+            elif message["event"] == "goes_on":
+                self._deadline.go_on()
 
-    def _heard(self, message: Message, deadline: _Deadline) -> None:
-        if message["event"] == "stage":
-            self._stage = message["stage"]
-        elif message["event"] == "waiting":
-            deadline.pause()
-        elif message["event"] == "goes_on":
-            deadline.go_on()
+    async def _modelled(self, verdict: Given) -> dict[int, Modelled]:
+        """The outcome of compiling and modelling each case; a candidate that failed has none."""
+        if verdict.verdict is not Verdict.CORRECT or not self._modelling:
+            return {}
+        try:
+            async with asyncio.timeout(self._deadline.left()):
+                await asyncio.gather(*self._modelling.values())
+        except TimeoutError:
+            reason = f"the candidate did not compile within {self._settings.timeout_s:g} s"
+            return {0: Modelled(fault=Fault(Verdict.TIMEOUT, reason))}
+        return {case: task.result() for case, task in self._modelling.items()}
 
-    async def _evaluation(self, found: Message, code: int | None, log: str, started: float) -> Evaluation:
-        verdict, reason = self._verdict(found, code)
-        facts = self._evaluator.facts
-        assert facts is not None
-        if found.get("detail"):
-            log = f"{log}\n{found['detail']}" if log else str(found["detail"])
-        cases = tuple(
-            CaseResult(case.name, case.weight, verdict, None, case.baselines, case.bound_us) for case in facts.cases
-        )
-        return Evaluation(
-            verdict=verdict,
-            stage=found["stage"],
-            reason=reason,
-            labels=tuple(found["labels"]),
-            numerics=verdicts.numerics(found["numerics"]),
-            checks=verdicts.checks(found["checks"]),
-            cases=cases,
-            device=facts.device,
-            toolchain=facts.toolchain,
-            log=log,
-            seconds=time.monotonic() - started,
-        )
-
-    def _verdict(self, found: Message, code: int | None) -> tuple[Verdict, str]:
+    def _verdict(self, found: Message, code: int | None) -> Given:
+        stage = found["cases"][-1]["stage"] if found["cases"] else "load"
         if found["verdict"] is not None:
-            return Verdict(found["verdict"]), found["reason"]
+            return Given(Verdict(found["verdict"]), found["reason"], stage, found["detail"])
         if self._timed_out:
-            return verdicts.timed_out(self._settings.timeout_s, found["stage"])
-        return verdicts.ended_by_itself(code, found["stage"])
+            return verdicts.timed_out(self._settings.timeout_s, stage)
+        return verdicts.ended_by_itself(code, stage)

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.judging.modelled_time import reference_times_us
 from engine.records import MeasurementKind
+
+TIERS = ("exact", "reduced", "bf16")
+"""Precision tiers at which baselines are known, from the most precise down."""
 
 
 class TaskError(Exception):
@@ -33,8 +37,9 @@ class CaseFacts:
     """One case: its inputs at the large form, and the times to beat, in microseconds.
 
     Attributes:
-        baselines: `eager`, `compile` and `compile_max`, as far as they could be had.
+        baselines: `eager`, `compile` and `compile_max` at the task's own precision, as far as known.
         bound_us: the speed of light for the task's bytes and operations; None when unknown.
+        tiers: the same baselines by precision tier, `exact`, `reduced` and `bf16`, as far as known.
     """
 
     name: str
@@ -42,6 +47,7 @@ class CaseFacts:
     inputs: tuple[TensorFacts, ...]
     baselines: Mapping[str, float] = field(default_factory=dict)
     bound_us: float | None = None
+    tiers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +67,24 @@ class TaskFacts:
     notes: tuple[str, ...] = ()
 
 
-def case_facts(message: Mapping[str, Any]) -> CaseFacts:
-    """The facts in the judge's own words."""
+def case_facts(message: Mapping[str, Any], arch: str) -> CaseFacts:
+    """The facts in the judge's own words; without a GPU the baselines are modelled for `arch`."""
+    tiers = dict(message["baselines"])
+    bound_us = message["bound_us"]
+    if message["cost"] is not None:
+        modelled = reference_times(message["cost"], arch)
+        tiers = {tier: {"eager": times["eager"]} for tier, times in modelled.items()}
+        bound_us = modelled["exact"]["bound"]
     return CaseFacts(
         name=message["name"],
         weight=message["weight"],
         inputs=tuple(TensorFacts(tuple(item["shape"]), item["dtype"]) for item in message["inputs"]),
-        baselines=dict(message["baselines"]),
-        bound_us=message["bound_us"],
+        baselines=dict(tiers.get("exact", {})),
+        bound_us=bound_us,
+        tiers=tiers,
     )
+
+
+def reference_times(cost: Mapping[str, Any], arch: str) -> dict[str, dict[str, float]]:
+    """Modelled eager time and bound of the reference in microseconds, by precision tier."""
+    return {tier: reference_times_us(cost["calls"], cost["bound"], arch, tier) for tier in TIERS}

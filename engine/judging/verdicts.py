@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.records import Check, Evaluation, Numerics, Verdict
+from engine.judging.facts import CaseFacts, TaskFacts
+from engine.judging.modelling import Modelled
+from engine.judging.settings import JudgeSettings
+from engine.judging.wire import Message
+from engine.records import (
+    CaseResult,
+    Check,
+    Evaluation,
+    KernelResources,
+    Label,
+    Measurement,
+    MeasurementKind,
+    Numerics,
+    Verdict,
+)
 
 _STAGE_WORDS = {
     "load": "while it was loaded",
@@ -15,10 +31,21 @@ _STAGE_WORDS = {
     "time": "while it was timed",
     "after": "while its timed answers were checked",
 }
+_TIERS = ("exact", "reduced", "bf16", "none")
 
 
-def ended_by_itself(code: int | None, stage: str) -> tuple[Verdict, str]:
-    """Verdict and reason for a contestant that ended although nobody killed it.
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A verdict with its one-line reason, the stage it fell in, and whatever else explains it."""
+
+    verdict: Verdict
+    reason: str
+    stage: str
+    detail: str = ""
+
+
+def ended_by_itself(code: int | None, stage: str) -> Given:
+    """The verdict on a contestant that ended although nobody killed it.
 
     Args:
         code: its exit code, negative for a signal; None where the nursery did not say.
@@ -26,30 +53,189 @@ def ended_by_itself(code: int | None, stage: str) -> tuple[Verdict, str]:
     """
     when = _STAGE_WORDS.get(stage, f"in stage {stage}")
     if code is not None and code < 0:
-        name = signal.Signals(-code).name
         if -code == signal.SIGKILL:
-            return Verdict.OUT_OF_MEMORY, f"the system killed the candidate {when}, most likely for lack of memory"
+            reason = f"the system killed the candidate {when}, most likely for lack of memory"
+            return Given(Verdict.OUT_OF_MEMORY, reason, stage)
+        name = signal.Signals(-code).name
         words = {"SIGSEGV": "a segmentation fault", "SIGBUS": "a bus error", "SIGABRT": "an abort"}.get(name, name)
-        return Verdict.RUNTIME_ERROR, f"the candidate crashed with {words} {when}"
-    return Verdict.RUNTIME_ERROR, f"the candidate ended its process with exit code {code} {when}"
+        return Given(Verdict.RUNTIME_ERROR, f"the candidate crashed with {words} {when}", stage)
+    return Given(Verdict.RUNTIME_ERROR, f"the candidate ended its process with exit code {code} {when}", stage)
 
 
-def timed_out(timeout_s: float, stage: str) -> tuple[Verdict, str]:
-    """Verdict and reason for a contestant that was killed at its deadline."""
+def timed_out(timeout_s: float, stage: str) -> Given:
+    """The verdict on a contestant that was killed at its deadline."""
     when = _STAGE_WORDS.get(stage, f"in stage {stage}")
-    return Verdict.TIMEOUT, f"the candidate did not finish within {timeout_s:g} s {when}"
-
-
-def numerics(found: Mapping[str, Any] | None) -> Numerics | None:
-    """The judge's errors as a record."""
-    return Numerics(**found) if found else None
-
-
-def checks(found: list[dict[str, Any]]) -> tuple[Check, ...]:
-    """The judge's checks as records."""
-    return tuple(Check(check["name"], check["passed"], check["detail"]) for check in found)
+    return Given(Verdict.TIMEOUT, f"the candidate did not finish within {timeout_s:g} s {when}", stage)
 
 
 def infrastructure(reason: str, seconds: float) -> Evaluation:
     """The evaluation of a candidate that the machine, not the candidate, failed."""
     return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", reason, seconds=seconds)
+
+
+def evaluation(
+    found: Message,
+    given: Given,
+    modelled: Mapping[int, Modelled],
+    facts: TaskFacts,
+    settings: JudgeSettings,
+    log: str,
+    seconds: float,
+) -> Evaluation:
+    """Everything about one candidate as one record.
+
+    Args:
+        found: the judge's last message.
+        given: the verdict so far, before anything was compiled ahead of time.
+        modelled: by case, what compiling and modelling gave, where there is no GPU.
+        facts: the task as the judge found it.
+        settings: the run's settings.
+        log: what the candidate printed.
+        seconds: how long it all took.
+    """
+    labels = {label for case in found["cases"] for label in case["labels"]}
+    numerics = _worst([case["numerics"] for case in found["cases"] if case["numerics"] is not None])
+    given, numerics = _judged_by_code(given, numerics, modelled, settings, labels)
+    cases = tuple(
+        _case_result(case, _finding(found["cases"], index), modelled.get(index), given, numerics, settings)
+        for index, case in enumerate(facts.cases)
+    )
+    time_us, speedup = _overall(cases, facts.cases, numerics)
+    problem = next((outcome.problem for outcome in modelled.values() if outcome.problem), "")
+    return Evaluation(
+        verdict=given.verdict,
+        stage=given.stage,
+        reason=given.reason or problem,
+        labels=tuple(sorted(labels)),
+        numerics=numerics,
+        checks=tuple(Check(c["name"], c["passed"], c["detail"]) for case in found["cases"] for c in case["checks"]),
+        cases=cases,
+        time_us=time_us,
+        speedup=speedup,
+        bound_fraction=_bound_fraction(cases),
+        static=_static(found["cases"], modelled),
+        fingerprint=next((m.fingerprint for m in modelled.values() if m.fingerprint), None),
+        device=facts.device,
+        toolchain=facts.toolchain,
+        log="\n".join(part for part in (log, given.detail) if part),
+        seconds=seconds,
+    )
+
+
+def _worst(found: Sequence[Mapping[str, Any]]) -> Numerics | None:
+    """The numerics of the worst case in every respect."""
+    if not found:
+        return None
+    return Numerics(
+        tier=max((case["tier"] for case in found), key=_TIERS.index),
+        relative_error=max(case["relative_error"] for case in found),
+        max_error=max(case["max_error"] for case in found),
+        reference_noise=max(case["reference_noise"] for case in found),
+        official_gate=all(case["official_gate"] for case in found),
+        paper_gate=all(case["paper_gate"] for case in found),
+    )
+
+
+def _judged_by_code(
+    given: Given,
+    numerics: Numerics | None,
+    modelled: Mapping[int, Modelled],
+    settings: JudgeSettings,
+    labels: set[str],
+) -> tuple[Given, Numerics | None]:
+    """Applies what only the compiled code can tell: that it does not compile, or multiplies in TF32."""
+    fault = next((outcome.fault for outcome in modelled.values() if outcome.fault is not None), None)
+    if fault is not None:
+        return Given(fault.verdict, fault.reason, "compile", fault.detail), numerics
+    if numerics is not None and numerics.tier == "exact" and any(outcome.tf32 for outcome in modelled.values()):
+        numerics = replace(numerics, tier="reduced")
+        labels.add(Label.REDUCED_PRECISION)
+        if "reduced" not in settings.accepted_tiers:
+            reason = (
+                f"tl.dot multiplies float32 in TF32, which --numerics {settings.numerics} does not accept: "
+                "pass input_precision='ieee'"
+            )
+            return Given(Verdict.INCORRECT, reason, "compile"), numerics
+    return given, numerics
+
+
+def _finding(found: Sequence[Mapping[str, Any]], index: int) -> Mapping[str, Any] | None:
+    return found[index] if index < len(found) else None
+
+
+def _case_result(
+    case: CaseFacts,
+    finding: Mapping[str, Any] | None,
+    modelled: Modelled | None,
+    given: Given,
+    numerics: Numerics | None,
+    settings: JudgeSettings,
+) -> CaseResult:
+    tier = numerics.tier if numerics is not None else "exact"
+    measurement = None
+    baselines = dict(case.tiers.get(tier, case.baselines))
+    if given.verdict is Verdict.CORRECT:
+        if modelled is not None and modelled.time_us is not None:
+            time_us = modelled.time_us
+            detail = {"parts": [dict(part) for part in modelled.parts]}
+            measurement = Measurement(
+                MeasurementKind.MODELLED, time_us, (time_us, time_us), settings.time_mode, settings.cache, detail
+            )
+        elif finding is not None and finding["measurement"] is not None:
+            measured = finding["measurement"]
+            measurement = Measurement(
+                MeasurementKind.MEASURED,
+                measured["time_us"],
+                (measured["ci95_us"][0], measured["ci95_us"][1]),
+                settings.time_mode,
+                settings.cache,
+                measured["detail"],
+            )
+            baselines |= measured["baselines"]
+    peak = finding["measurement"]["peak_bytes"] if finding is not None and finding["measurement"] else None
+    return CaseResult(case.name, case.weight, given.verdict, measurement, baselines, case.bound_us, peak)
+
+
+def _overall(
+    cases: Sequence[CaseResult], facts: Sequence[CaseFacts], numerics: Numerics | None
+) -> tuple[float | None, dict[str, float]]:
+    """Weighted geometric means over cases of the time and of each speedup; no time where a case has none."""
+    timed = [(case, case.measurement.time_us) for case in cases if case.measurement is not None]
+    if len(timed) != len(cases) or not timed:
+        return None, {}
+    ratios: dict[str, list[tuple[float, float]]] = {}
+    for (case, time_us), fact in zip(timed, facts, strict=True):
+        for name, baseline in case.baselines.items():
+            ratios.setdefault(name, []).append((case.weight, baseline / time_us))
+        if "eager" in fact.tiers.get("exact", {}):
+            ratios.setdefault("eager_strict", []).append((case.weight, fact.tiers["exact"]["eager"] / time_us))
+    speedup = {name: _mean(pairs) for name, pairs in ratios.items() if len(pairs) == len(cases)}
+    return _mean([(case.weight, time_us) for case, time_us in timed]), speedup
+
+
+def _mean(pairs: Sequence[tuple[float, float]]) -> float:
+    """The weighted geometric mean of (weight, value) pairs."""
+    total = math.fsum(weight for weight, _ in pairs)
+    return math.exp(math.fsum(weight * math.log(value) for weight, value in pairs) / total)
+
+
+def _bound_fraction(cases: Sequence[CaseResult]) -> float | None:
+    """How near to the speed of light the candidate is, one being there."""
+    pairs = [
+        (case.weight, case.bound_us / case.measurement.time_us)
+        for case in cases
+        if case.measurement is not None and case.bound_us is not None
+    ]
+    return _mean(pairs) if pairs and len(pairs) == len(cases) else None
+
+
+def _static(found: Sequence[Mapping[str, Any]], modelled: Mapping[int, Modelled]) -> tuple[KernelResources, ...]:
+    """Resources of every kernel, from the ahead-of-time compiler or from the code that ran."""
+    if modelled:
+        return tuple(dict.fromkeys(kernel for outcome in modelled.values() for kernel in outcome.kernels))
+    compiled = [kernel for case in found for kernel in case["kernels"] if "registers" in kernel]
+    return tuple(
+        dict.fromkeys(
+            KernelResources(k["kernel"], k["arch"], k["registers"], k["spills"], k["shared_bytes"]) for k in compiled
+        )
+    )

@@ -8,10 +8,8 @@ outside, and holds every expected value where this process cannot reach.
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import torch
 
 from engine.judging.wire import Channel, Message, WireClosed
-from engine.judging.workers import faults
+from engine.judging.workers import faults, launches
 from engine.judging.workers.exchange import map_arena
 from engine.judging.workers.values import UnsupportedValue, dtype_name, flatten, unflatten
 
@@ -56,19 +54,8 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
     """
     channel = Channel(connection)
     candidate = _Candidate(path, device)
-    if device == "cpu":
-        from engine.judging.workers import emulation
-
-        emulation.enter()
-    else:
+    if device != "cpu":
         torch.cuda.set_device(torch.device(device))
-    operations: dict[str, Callable[[_Candidate, Message, list[int]], dict[str, Any]]] = {
-        "load": _load,
-        "build": _build,
-        "run": _run,
-        "outputs": _outputs,
-        "sample": _sample,
-    }
     while True:
         try:
             message, descriptors = channel.receive(max_descriptors=8)
@@ -76,7 +63,7 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
             return
         try:
             with torch.no_grad():
-                answer = {"ok": operations[message["op"]](candidate, message, descriptors)}
+                answer = {"ok": _answer(candidate, message, descriptors)}
         except CandidateProblem as problem:
             answer = {"failed": {"kind": problem.kind, "message": faults.one_line(problem), "detail": ""}}
         except BaseException as error:
@@ -84,6 +71,15 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         channel.send(answer)
+
+
+def _answer(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
+    if message["op"] == "sample":
+        # The large form has its own pretence, in which nothing has memory.
+        return launches.sample(candidate.factory, message["large"])
+    operation = {"load": _load, "build": _build, "run": _run, "outputs": _outputs}[message["op"]]
+    with launches.pretence(candidate.device):
+        return operation(candidate, message, descriptors)
 
 
 def _load(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
@@ -168,28 +164,21 @@ def _call(candidate: _Candidate) -> tuple[Any, list[torch.Tensor]]:
 
 def _run(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
     """Calls the candidate once on what the input arena holds now."""
-    launches: list[dict[str, Any]] = []
+    recorded: list[dict[str, Any]] = []
     if message["reload"]:
         for handle, fds in _with_descriptors(message, descriptors):
             _copy_state(candidate.model, dict(zip(message["names"], map_arena(handle, fds), strict=True)))
     if message["record"]:
-        form, tensors = _recorded_call(candidate, launches)
+        with launches.recording(candidate.device) as launched:
+            form, tensors = _call(candidate)
+        recorded = launched()
     else:
         form, tensors = _call(candidate)
     candidate.outputs = tensors
     if candidate.answer and _fits(tensors, candidate.answer):
         _hand_over(candidate)
     described = [[list(tensor.shape), dtype_name(tensor.dtype), tensor.device.type] for tensor in tensors]
-    return {"form": form, "tensors": described, "launches": launches}
-
-
-def _recorded_call(candidate: _Candidate, launches: list[dict[str, Any]]) -> tuple[Any, list[torch.Tensor]]:
-    from engine.judging.workers import launches as recorder
-
-    with recorder.recording(candidate.device) as recorded:
-        answer = _call(candidate)
-    launches.extend(recorded())
-    return answer
+    return {"form": form, "tensors": described, "launches": recorded}
 
 
 def _fits(tensors: list[torch.Tensor], slots: list[torch.Tensor]) -> bool:
@@ -213,21 +202,3 @@ def _outputs(candidate: _Candidate, message: Message, descriptors: list[int]) ->
         raise CandidateProblem("incorrect", "the candidate's outputs change shape or dtype from call to call")
     _hand_over(candidate)
     return {}
-
-
-def _sample(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
-    """Runs the candidate at the large form on stand-ins and returns what its launches would move."""
-    from engine.judging.workers import launches as recorder
-
-    return {"trace": recorder.sample(candidate.factory, message)}
-
-
-def clean_up_after_fork(keep: set[int]) -> None:
-    """Closes every descriptor that the nursery held, but those in `keep`."""
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor not in keep:
-            try:
-                os.close(descriptor)
-            except OSError:
-                continue

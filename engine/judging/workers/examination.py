@@ -17,6 +17,7 @@ from engine.judging.wire import Channel, Message, WireClosed, WireError
 from engine.judging.workers import numerics
 from engine.judging.workers.exchange import Arena
 from engine.judging.workers.faults import one_line
+from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.reference import TRIALS, Question, Reference, Trial
 from engine.judging.workers.values import describe_structure, dtype_name, same_structure
 
@@ -52,8 +53,6 @@ class Findings:
     labels: set[str] = field(default_factory=set)
     checks: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[dict[str, Any]] = field(default_factory=list)
-    trace: list[dict[str, Any]] | None = None
-    trace_problem: str = ""
     measurement: dict[str, Any] | None = None
     speedup: dict[str, float] = field(default_factory=dict)
 
@@ -74,8 +73,6 @@ class Findings:
             "labels": sorted(self.labels),
             "checks": self.checks,
             "kernels": self.kernels,
-            "trace": self.trace,
-            "trace_problem": self.trace_problem,
             "measurement": self.measurement,
             "speedup": self.speedup,
         }
@@ -92,22 +89,28 @@ class Examination:
     def __init__(
         self,
         channel: Channel,
+        case: int,
         reference: Reference,
+        large: LargeForm | None,
         settings: JudgeSettings,
         arenas: Callable[[str, Sequence[torch.Tensor]], Arena],
         report: Report,
     ) -> None:
-        """Takes over the channel.
+        """One case of one candidate.
 
         Args:
             channel: the judge's end of the contestant's socket.
-            reference: the form of the task that the contestant answers for.
+            case: the case's place in the task.
+            reference: the form of the case that the contestant answers for.
+            large: the form that is modelled where there is no GPU.
             settings: the run's settings.
             arenas: makes or lends shared memory for the tensors given, by purpose.
             report: tells the engine of progress.
         """
         self.reference = reference
         self.findings = Findings()
+        self._case = case
+        self._large = large
         self._channel = channel
         self._settings = settings
         self._arenas = arenas
@@ -125,12 +128,12 @@ class Examination:
         except WireClosed as error:
             raise Gone from error
         except WireError as error:
-            raise Fault("tampered", "the candidate wrote on the judge's private channel") from error
+            raise _forged() from error
         if isinstance(answer.get("ok"), dict):
             return dict(answer["ok"])
         failed = answer.get("failed")
         if not isinstance(failed, dict) or failed.get("kind") not in _KINDS:
-            raise Fault("tampered", "the candidate wrote on the judge's private channel")
+            raise _forged()
         raise Fault(failed["kind"], one_line(failed.get("message", "")), str(failed.get("detail", ""))[:8000])
 
     def enter(self, stage: str) -> None:
@@ -140,10 +143,14 @@ class Examination:
 
     # the stages
 
-    def run(self) -> None:
-        """Load, compile and correct. Raises Fault or Gone where the candidate does not get through."""
+    def load(self) -> None:
+        """Has the contestant import the candidate; once, whatever the number of cases."""
         self.enter("load")
         self.ask({"op": "load"})
+
+    def run(self) -> None:
+        """Compile and correct, and the run at the large form. Raises Fault or Gone where the candidate fails."""
+        self.enter("load")
         first = self._own_question(TRIALS[0])
         self._build(first)
         self.enter("compile")
@@ -151,15 +158,46 @@ class Examination:
         self._note_launches(answer)
         self.enter("correct")
         self._check(first, answer)
-        self.sample()
         for trial in TRIALS[1:]:
             question = self.reference.question(trial)
             if question is not None:
                 self._try(question)
-        self._settle()
+        if self.findings.tier != "exact":
+            self.findings.labels.add("reduced_precision")
+        if self._large is not None:
+            self.enter("time")
+            self._sample(self._large)
 
-    def sample(self) -> None:
-        """Hook for the run at the large form, where times are modelled."""
+    def _sample(self, large: LargeForm) -> None:
+        """Has the candidate run at the large form without memory, so that the engine can compile and model it.
+
+        A candidate that is correct but fails here stays correct; it has no time then.
+        """
+        message: Message = {
+            "event": "trace",
+            "case": self._case,
+            "launches": self.findings.kernels,
+            "trace": None,
+            "problem": large.problem,
+        }
+        if large.contestant:
+            try:
+                answer = self.ask({"op": "sample", "large": large.contestant})
+                message["trace"] = answer.get("trace")
+                self._note_writers(answer)
+            except Fault as fault:
+                message["problem"] = fault.reason
+        self._report(message)
+
+    def _note_writers(self, answer: Message) -> None:
+        """Outputs that no counted operation wrote were computed by host code, out of the model's sight."""
+        written = answer.get("written")
+        if not isinstance(written, list) or any(not isinstance(part, float) or part < 0.5 for part in written):
+            self.findings.labels.add("no_triton")
+        notes = answer.get("notes")
+        if isinstance(notes, list) and notes:
+            detail = one_line("; ".join(map(str, notes)))
+            self.findings.checks.append({"name": "model", "passed": True, "detail": detail})
 
     def _own_question(self, trial: Trial) -> Question:
         question = self.reference.question(trial)
@@ -242,9 +280,11 @@ class Examination:
         """Private copies of the outputs, after their structure, shapes and dtypes have been found right."""
         expected = question.truth.own
         tensors = answer.get("tensors")
-        if not isinstance(tensors, list) or not same_structure(answer.get("form"), question.answer_form):
+        if not self._structure_agrees(answer.get("form"), question.answer_form):
             got, want = describe_structure(answer.get("form")), describe_structure(question.answer_form)
             raise Fault("incorrect", one_line(f"the candidate returns {got} where the reference returns {want}"))
+        if not isinstance(tensors, list) or len(tensors) != len(expected):
+            raise _forged()
         for index, (described, own) in enumerate(zip(tensors, expected, strict=True)):
             self._check_kind(index, described, own, several=len(expected) > 1)
         if self._outputs is None:
@@ -253,8 +293,16 @@ class Examination:
             self.ask({"op": "outputs", "arenas": [self._outputs.handle()]}, self._outputs.descriptors())
         return self._outputs.read()
 
+    def _structure_agrees(self, form: Any, expected: Any) -> bool:
+        try:
+            return same_structure(form, expected)
+        except (ValueError, TypeError, IndexError, RecursionError) as error:
+            raise _forged() from error
+
     def _check_kind(self, index: int, described: Any, own: torch.Tensor, several: bool) -> None:
-        shape, dtype = list(described[0]), described[1]
+        if not (isinstance(described, list) and len(described) == 3 and isinstance(described[0], list)):
+            raise _forged()
+        shape, dtype = described[0], described[1]
         name = f"output {index}" if several else "the output"
         if shape != list(own.shape):
             raise Fault("incorrect", one_line(f"{name} has shape {shape} where the reference has {list(own.shape)}"))
@@ -291,16 +339,16 @@ class Examination:
         if not self.findings.kernels:
             self.findings.labels.add("no_triton")
 
-    def _settle(self) -> None:
-        if self.findings.tier not in ("exact", "none"):
-            self.findings.labels.add("reduced_precision")
-
     def close(self) -> None:
-        """Gives shared memory and channel back."""
+        """Gives shared memory back."""
         for arena in (self._inputs, self._outputs):
             if arena is not None:
                 arena.close()
-        self._channel.close()
+
+
+def _forged() -> Fault:
+    """What the contestant's own code never says was written by the candidate."""
+    return Fault("tampered", "the candidate wrote on the judge's private channel")
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

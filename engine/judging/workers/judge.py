@@ -6,20 +6,21 @@ own; the engine is told of progress and of the verdict over one channel.
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Channel, Message, WireClosed
-from engine.judging.workers.examination import Examination, Fault, Gone
+from engine.judging.workers import large_form
+from engine.judging.workers.examination import Examination, Fault, Findings, Gone
 from engine.judging.workers.exchange import Arena, MemfdArena
+from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.reference import TRIALS, Reference, TaskProblem, load_module
 from engine.judging.workers.values import dtype_name, dtype_of
 
@@ -30,8 +31,8 @@ class _Case:
 
     name: str
     weight: float
-    large: dict[str, Any]
     reference: Reference
+    large: LargeForm | None
 
 
 class Judge:
@@ -52,16 +53,36 @@ class Judge:
         dtype = dtype_of(self._settings.dtype) if self._settings.dtype else None
         reference = Reference(module, self._device, dtype, self._settings.seed)
         reference.question(TRIALS[0])
-        return _Case(case["name"], case["weight"], dict(case["overrides"]), reference)
+        large = None
+        if self._device == "cpu":
+            large = large_form.describe(load_module(self._task["source"], case["overrides"], "task"), dtype)
+        return _Case(case["name"], case["weight"], reference, large)
 
     def facts(self) -> Message:
         """What the engine tells people of the task before any candidate."""
-        return {"event": "ready", "device": self._device, "cases": [self._case_facts(case) for case in self._cases]}
+        return {
+            "event": "ready",
+            "name": "cpu" if self._device == "cpu" else torch.cuda.get_device_name(self._device),
+            "toolchain": _toolchain(self._device),
+            "cases": [self._case_facts(case) for case in self._cases],
+        }
 
     def _case_facts(self, case: _Case) -> Message:
-        _, tensors = case.reference.draw(TRIALS[0])
-        described = [{"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)} for tensor in tensors]
-        return {"name": case.name, "weight": case.weight, "inputs": described, "baselines": {}, "bound_us": None}
+        if case.large is not None and case.large.contestant:
+            inputs = [{"shape": item["shape"], "dtype": item["dtype"]} for item in case.large.contestant["inputs"]]
+        else:
+            _, tensors = case.reference.draw(TRIALS[0])
+            inputs = [{"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)} for tensor in tensors]
+        return {
+            "name": case.name,
+            "weight": case.weight,
+            "inputs": inputs,
+            "cost": case.large.cost if case.large is not None else None,
+            "bound": case.large.cost["bound"] if case.large is not None and case.large.cost is not None else None,
+            "bound_us": None,
+            "problem": case.large.problem if case.large is not None else "",
+            "baselines": {},
+        }
 
     def serve(self) -> None:
         """Runs until the engine hangs up."""
@@ -75,37 +96,53 @@ class Judge:
             threading.Thread(target=self._examine, args=(message["id"], connection), daemon=True).start()
 
     def _examine(self, number: int, connection: Channel) -> None:
+        """Examines one candidate on every case; its last message is the verdict, whatever happens."""
+
         def report(message: Message) -> None:
             self._channel.send({"id": number, **message})
 
-        case = self._cases[0]
-        examination = Examination(connection, case.reference, self._settings, self._arena, report)
-        verdict: Message
+        done: list[Findings] = []
+        verdict: Message = {"verdict": "correct", "reason": "", "detail": ""}
         try:
-            examination.run()
-            verdict = {"verdict": "correct", "reason": "", "detail": ""}
+            for index, case in enumerate(self._cases):
+                examination = Examination(
+                    connection, index, case.reference, case.large, self._settings, self._arena, report
+                )
+                done.append(examination.findings)
+                try:
+                    if index == 0:
+                        examination.load()
+                    examination.run()
+                finally:
+                    examination.close()
         except Fault as fault:
-            examination.findings.labels.update(fault.labels)
+            done[-1].labels.update(fault.labels)
             verdict = {"verdict": fault.verdict, "reason": fault.reason, "detail": fault.detail}
         except Gone:
             verdict = {"verdict": None, "reason": "", "detail": ""}
+        except WireClosed:
+            return
         except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
-            verdict = {
-                "verdict": "infrastructure_error",
-                "reason": f"the judge failed: {type(error).__name__}: {error}",
-                "detail": "",
-            }
+            reason = f"the judge failed: {type(error).__name__}: {error}"
+            verdict = {"verdict": "infrastructure_error", "reason": reason, "detail": ""}
         finally:
-            examination.close()
-        try:
-            report({"event": "verdict", **verdict, **examination.findings.to_json()})
-        except WireClosed:
-            os._exit(0)
+            connection.close()
+        # The engine is gone where nobody listens; the main thread notices too.
+        with contextlib.suppress(WireClosed):
+            report({"event": "verdict", **verdict, "cases": [findings.to_json() for findings in done]})
 
     def _arena(self, purpose: str, tensors: Sequence[torch.Tensor]) -> Arena:
         return MemfdArena(tensors)
+
+
+def _toolchain(device: str) -> dict[str, str]:
+    """The versions that the nursery does not know, since it never looks at the GPU."""
+    if device == "cpu":
+        return {}
+    major, minor = torch.cuda.get_device_capability(device)
+    return {"cuda": str(torch.version.cuda), "arch": f"sm_{major}{minor}"}
 
 
 def _device(wanted: str) -> str:

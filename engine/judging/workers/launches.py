@@ -12,45 +12,52 @@ from typing import Any
 
 import torch
 
-Recorded = Callable[[], list[dict[str, Any]]]
+from engine.judging.workers.values import dtype_of, flatten, unflatten
+
+Json = dict[str, Any]
+Recorded = Callable[[], list[Json]]
 
 
-def install(device: str) -> None:
-    """Prepares recording for `device`; call once in the nursery, before forking."""
+def install(device: str, arch: str) -> None:
+    """Prepares a nursery for recording on `device`; `arch` is what stands in for a GPU. Call once."""
+    if device == "cpu":
+        from engine.judging.workers import recorder
+
+        recorder.install(arch)
+
+
+@contextmanager
+def pretence(device: str) -> Iterator[None]:
+    """Has CPU tensors pass for CUDA tensors inside the block, where there is no GPU."""
+    if device != "cpu":
+        yield
+        return
+    from engine.judging.workers.stand_ins import PretendCuda
+
+    mode: Any = PretendCuda("cpu")
+    with mode:
+        yield
 
 
 @contextmanager
 def recording(device: str) -> Iterator[Recorded]:
     """Notes the launches inside the block; the function it gives returns them as plain JSON."""
-    with _interpreted() if device == "cpu" else _compiled() as launches:
-        yield lambda: launches
+    if device == "cpu":
+        from engine.judging.workers import recorder
+
+        with recorder.recording() as launches:
+            yield lambda: [launch.to_json() for launch in launches]
+    else:
+        with _compiled() as kernels:
+            yield lambda: kernels
 
 
 @contextmanager
-def _interpreted() -> Iterator[list[dict[str, Any]]]:
-    from triton.runtime.interpreter import InterpretedFunction
-
-    launches: list[dict[str, Any]] = []
-    function: Any = InterpretedFunction
-    plain_run = function.run
-
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        launches.append({"kernel": self.__name__})
-        return plain_run(self, *args, **kwargs)
-
-    function.run = run
-    try:
-        yield launches
-    finally:
-        function.run = plain_run
-
-
-@contextmanager
-def _compiled() -> Iterator[list[dict[str, Any]]]:
+def _compiled() -> Iterator[list[Json]]:
     from triton.runtime.jit import JITFunction
 
-    seen: dict[str, dict[str, Any]] = {}
-    launches: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    kernels: list[Json] = []
     function: Any = JITFunction
     plain_run = function.run
 
@@ -59,23 +66,24 @@ def _compiled() -> Iterator[list[dict[str, Any]]]:
         if kernel is not None and not kwargs.get("warmup"):
             described = _describe(kernel)
             if described["hash"] not in seen:
-                seen[described["hash"]] = described
-                launches.append(described)
+                seen.add(described["hash"])
+                kernels.append(described)
         return kernel
 
     function.run = run
     try:
-        yield launches
+        yield kernels
     finally:
         function.run = plain_run
 
 
-def _describe(kernel: Any) -> dict[str, Any]:
-    """The resources of a compiled and loaded kernel."""
+def _describe(kernel: Any) -> Json:
+    """The resources of a compiled and loaded kernel, named as the compile nursery names them."""
     metadata = kernel.metadata
     target = getattr(metadata, "target", None)
+    text = _text(kernel, "ttgir")
     return {
-        "kernel": str(getattr(kernel, "name", getattr(metadata, "name", "kernel"))),
+        "kernel": str(getattr(metadata, "name", "kernel")),
         "hash": str(getattr(kernel, "hash", id(kernel))),
         "arch": f"sm_{target.arch}" if target is not None else "",
         "registers": int(getattr(kernel, "n_regs", None) or 0),
@@ -83,7 +91,7 @@ def _describe(kernel: Any) -> dict[str, Any]:
         "shared_bytes": int(getattr(metadata, "shared", 0) or 0),
         "num_warps": int(getattr(metadata, "num_warps", 0) or 0),
         "num_stages": int(getattr(metadata, "num_stages", 0) or 0),
-        "tf32": "tf32" in _text(kernel, "ttgir") or "tf32" in _text(kernel, "ptx"),
+        "dot": {"unit": "", "type": "tf32"} if "inputPrecision = tf32" in text else None,
     }
 
 
@@ -95,6 +103,33 @@ def _text(kernel: Any, stage: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def sample(factory: type[torch.nn.Module], message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Runs the candidate at the large form on stand-ins and returns its trace in order."""
-    raise NotImplementedError("no recorder")
+def sample(factory: type[torch.nn.Module], large: Json) -> Json:
+    """Runs the candidate at the large form on tensors without memory.
+
+    Args:
+        factory: the candidate's ModelNew.
+        large: the large form as `large_form.describe` gives it.
+
+    Returns:
+        `trace`, the launches with their traffic and the library calls in order; `notes` of what could
+        not be followed; `written`, for each output the share that those operations wrote.
+    """
+    from engine.judging.workers import recorder
+
+    constants = recorder.large_inputs(large["constants"])
+
+    def build() -> torch.nn.Module:
+        model = factory(*unflatten(large["init"], constants))
+        return model.to(dtype_of(large["dtype"])) if large["dtype"] else model
+
+    model = recorder.build_stand_in(build)
+    arguments = unflatten(large["input_form"], recorder.large_inputs(large["inputs"]))
+    with recorder.sampling() as trace:
+        result = model(*arguments)
+    outputs: list[torch.Tensor] = []
+    flatten(result, outputs)
+    return {
+        "trace": trace.to_json(),
+        "notes": trace.notes,
+        "written": [trace.written(tensor) for tensor in outputs],
+    }

@@ -89,6 +89,15 @@ def end_orphans(known: set[int], limit: int = 100_000) -> int:
     return ended
 
 
+def close_all_but(keep: set[int]) -> None:
+    """Closes every descriptor of this process but those in `keep`."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in keep:
+            # The descriptor that listed the folder is closed already.
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
 def limit_resources(memory_bytes: int | None, file_bytes: int = 4 << 30) -> None:
     """Bounds what this process may take from now on.
 

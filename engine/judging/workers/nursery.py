@@ -1,8 +1,9 @@
-"""The nursery: loads torch and triton once, then forks one contestant for each candidate.
+"""The nursery: loads torch and triton once, then forks one child for each candidate.
 
-It is single-threaded, never touches the GPU (a CUDA context does not survive a fork), reaps every
-descendant of its contestants, and reports how each one ended. What a contestant may do is bounded
-here, in `_become_contestant`; a stricter sandbox belongs in the same place.
+There are two, by the role that the engine names: `contestants` answers the judge, `compilers` compiles
+ahead of time where there is no GPU. A nursery is single-threaded, never touches the GPU (a CUDA context
+does not survive a fork), reaps every descendant of its children, and reports how each one ended. What a
+child may do is bounded in `_become_child`; a stricter sandbox belongs in the same place.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import lifetime
+
+Serve = Callable[[socket.socket, Message], None]
+"""What a child does with its connection and the engine's request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +37,11 @@ class _Fork:
 class Nursery:
     """The loop: forks and kills on request, reports exits."""
 
-    def __init__(self, channel: Channel, device: str) -> None:
+    def __init__(self, channel: Channel, serve: Serve, limited: bool) -> None:
+        """Takes what a child does, and whether its memory is bounded."""
         self._channel = channel
-        self._device = device
+        self._serve_child = serve
+        self._limited = limited
         self._forks: dict[int, _Fork] = {}
         self._wakeup, wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -81,7 +88,8 @@ class Nursery:
         if pid == 0:
             status = 1
             try:
-                _become_contestant(message, descriptors, nursery, self._device)
+                connection = _become_child(message, descriptors, nursery, self._limited)
+                self._serve_child(connection, message)
                 status = 0
             except WireClosed:
                 status = 0
@@ -113,10 +121,8 @@ class Nursery:
             )
 
 
-def _become_contestant(message: Message, descriptors: list[int], nursery: int, device: str) -> None:
-    """Turns a fresh fork into the contestant: its own session, files, environment and limits."""
-    from engine.judging.workers import contestant
-
+def _become_child(message: Message, descriptors: list[int], nursery: int, limited: bool) -> socket.socket:
+    """Gives a fresh fork its own session, files, environment and limits; its connection is what it keeps."""
     os.setsid()
     lifetime.die_with_parent(nursery)
     signal.set_wakeup_fd(-1)
@@ -126,11 +132,44 @@ def _become_contestant(message: Message, descriptors: list[int], nursery: int, d
     os.dup2(silence, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    contestant.clean_up_after_fork({0, 1, 2, connection})
+    lifetime.close_all_but({0, 1, 2, connection})
     os.chdir(message["scratch"])
     os.environ.update(message["environment"])
-    lifetime.limit_resources(message["memory_bytes"] if device == "cpu" else None)
-    contestant.serve(socket.socket(fileno=connection), message["path"], device)
+    lifetime.limit_resources(message["memory_bytes"] if limited else None)
+    return socket.socket(fileno=connection)
+
+
+def _contestants(device: str, arch: str) -> Serve:
+    """Loads what contestants need on the device, and gives what they do."""
+    import torch
+
+    if device == "cpu":
+        # Triton decides by this when it is imported.
+        os.environ["TRITON_INTERPRET"] = "1"
+        torch.set_num_threads(1)
+    import triton.language
+
+    from engine.judging.workers import contestant, launches
+
+    assert triton.language
+    launches.install(device, arch)
+
+    def serve(connection: socket.socket, message: Message) -> None:
+        contestant.serve(connection, message["path"], device)
+
+    return serve
+
+
+def _compilers() -> Serve:
+    """Loads Triton's compiler, and gives what a compiling child does."""
+    from engine.judging.workers import compiler
+
+    def serve(connection: socket.socket, message: Message) -> None:
+        channel = Channel(connection)
+        request, _ = channel.receive()
+        channel.send(compiler.compile_launches(request["source"], request["launches"], request["arch"]))
+
+    return serve
 
 
 def _versions() -> dict[str, str]:
@@ -145,31 +184,17 @@ def _versions() -> dict[str, str]:
 
 
 def main(channel: Channel) -> None:
-    """Loads what contestants need for the device that the engine names, then serves."""
+    """Loads what children need for the role and device that the engine names, then serves."""
     import torch
 
+    assert torch
     message, _ = channel.receive()
     device = message["device"]
-    if device == "cpu":
-        os.environ["TRITON_INTERPRET"] = "1"
-        torch.set_num_threads(1)
-    import triton
-    import triton.language
-
-    # What contestants import on their way is loaded before the first fork.
-    from engine.judging.workers import contestant, launches
-
-    if device == "cpu":
-        from engine.judging.workers import emulation, libdevice
-
-        libdevice.install()
-        emulation.install()
-    launches.install(device)
-    assert contestant and triton
+    serve = _compilers() if message["role"] == "compilers" else _contestants(device, message["arch"])
     lifetime.adopt_orphans()
     ready: dict[str, Any] = {"event": "ready", "toolchain": _versions(), "threads": len(os.listdir("/proc/self/task"))}
     gc.collect()
     gc.freeze()
-    nursery = Nursery(channel, device)
+    nursery = Nursery(channel, serve, limited=device == "cpu")
     channel.send(ready)
     nursery.serve()
