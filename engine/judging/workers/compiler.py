@@ -281,7 +281,7 @@ def kernel(x_ptr, BLOCK: tl.constexpr):
 """
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Compiles a little kernel, so that children find the compiler loaded and initialised."""
     launch = {
         "key": "warm-up",
@@ -356,7 +356,7 @@ def main(channel: Channel) -> None:
     A request has `source`, `launches`, `arch` and optionally `timeout_s`; the answer is what
     `compile_launches` returns. A child that dies or takes too long is an answer with an error.
     """
-    _warm_up()
+    warm_up()
     lifetime.adopt_orphans()
     gc.collect()
     gc.freeze()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,8 +55,19 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
     """
     channel = Channel(connection)
     candidate = _Candidate(path, device)
-    if device != "cpu":
+    if device == "cpu":
+        from engine.judging.workers import emulation
+
+        emulation.enter()
+    else:
         torch.cuda.set_device(torch.device(device))
+    operations: dict[str, Callable[[_Candidate, Message, list[int]], dict[str, Any]]] = {
+        "load": _load,
+        "build": _build,
+        "run": _run,
+        "outputs": _outputs,
+        "sample": _sample,
+    }
     while True:
         try:
             message, descriptors = channel.receive(max_descriptors=8)
@@ -63,7 +75,7 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
             return
         try:
             with torch.no_grad():
-                answer = {"ok": _answer(candidate, message, descriptors)}
+                answer = {"ok": operations[message["op"]](candidate, message, descriptors)}
         except CandidateProblem as problem:
             answer = {"failed": {"kind": problem.kind, "message": faults.one_line(problem), "detail": ""}}
         except BaseException as error:
@@ -71,15 +83,6 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         channel.send(answer)
-
-
-def _answer(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
-    if message["op"] == "sample":
-        # The large form has its own pretence, in which nothing has memory.
-        return launches.sample(candidate.factory, message["large"])
-    operation = {"load": _load, "build": _build, "run": _run, "outputs": _outputs}[message["op"]]
-    with launches.pretence(candidate.device):
-        return operation(candidate, message, descriptors)
 
 
 def _load(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
@@ -202,3 +205,8 @@ def _outputs(candidate: _Candidate, message: Message, descriptors: list[int]) ->
         raise CandidateProblem("incorrect", "the candidate's outputs change shape or dtype from call to call")
     _hand_over(candidate)
     return {}
+
+
+def _sample(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
+    """Runs the candidate at the large form without memory and returns what its launches would move."""
+    return launches.sample(candidate.factory, message["large"])

@@ -21,22 +21,11 @@ Recorded = Callable[[], list[Json]]
 def install(device: str, arch: str) -> None:
     """Prepares a nursery for recording on `device`; `arch` is what stands in for a GPU. Call once."""
     if device == "cpu":
-        from engine.judging.workers import recorder
+        from engine.judging.workers import emulation, libdevice, recorder
 
         recorder.install(arch)
-
-
-@contextmanager
-def pretence(device: str) -> Iterator[None]:
-    """Has CPU tensors pass for CUDA tensors inside the block, where there is no GPU."""
-    if device != "cpu":
-        yield
-        return
-    from engine.judging.workers.stand_ins import PretendCuda
-
-    mode: Any = PretendCuda("cpu")
-    with mode:
-        yield
+        libdevice.install()
+        emulation.install()
 
 
 @contextmanager

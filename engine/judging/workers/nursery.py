@@ -164,6 +164,8 @@ def _compilers() -> Serve:
     """Loads Triton's compiler, and gives what a compiling child does."""
     from engine.judging.workers import compiler
 
+    compiler.warm_up()
+
     def serve(connection: socket.socket, message: Message) -> None:
         channel = Channel(connection)
         request, _ = channel.receive()
