@@ -148,6 +148,9 @@ def _language_changes() -> list[tuple[Any, str, Any, Any]]:
         for target, name, original in scope._changes:
             first.setdefault((id(target), name), (target, name, original, getattr(target, name)))
         scope.restore()
+        # Scalars are arrays with one element, which numpy 2.5 no longer takes for an index.
+        index = first[id(tl.tensor), "__index__"]
+        first[id(tl.tensor), "__index__"] = (*index[:3], lambda self: int(self.handle.data.item()))
         _changes.extend(first.values())
     return _changes
 
