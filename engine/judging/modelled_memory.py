@@ -81,6 +81,8 @@ def count_bytes(
     l1_room = max(8 << 10, device.l1_bytes - on_one * (int(kernel["shared_bytes"]) + 1024))
     l2_room = USABLE_L2 * device.l2_bytes
     waves = programs / at_once
+    each = math.fsum(float(flow["fresh"]) for region in traffic["regions"] for flow in region["flows"].values())
+    each *= SECTOR / programs
     footprints = {index: _wave_bytes(region, programs, at_once) for index, region in enumerate(traffic["regions"])}
     wave_miss = _miss(math.fsum(footprints.values()), l2_room) if working_set > l2_room else 0.0
     for index, region in enumerate(traffic["regions"]):
@@ -91,13 +93,21 @@ def count_bytes(
             scattered = float(flow["sectors"]) * 128 if touched > 2.0 * float(flow["bytes"]) else 0.0
             result.l1 += max(float(flow["bytes"]), scattered)
             fresh = float(flow["fresh"]) * SECTOR
+            sharing = max(1.0, fresh / max(1.0, min(fresh, _spanned(region))))
             below_l1 = fresh
+            if kind == "load":
+                # What every program reads, such as a bias, waits in the cache for the next one on the same
+                # multiprocessor, unless what a program reads besides pushes it out.
+                here = max(1.0, sharing / device.multiprocessors)
+                below_l1 *= 1.0 - (1.0 - 1.0 / here) * (1.0 - _miss(each, l1_room))
             for key, sectors in flow["reuse"].items():
                 distance = 1.5 * 2.0 ** int(key) * SECTOR
                 size = float(sectors) * SECTOR
-                missed = size if kind != "load" else size * _miss(distance * on_one, l1_room)
+                near = distance * on_one / min(sharing, float(on_one))
+                missed = size if kind != "load" else size * _miss(near, l1_room)
                 below_l1 += missed
-                spread = min(distance * at_once, working_set)
+                # The other programs that read the same keep it fresh.
+                spread = min(distance * at_once / min(sharing, float(at_once)), working_set)
                 result.repeated_dram += missed * _miss(spread, l2_room)
             result.l2 += below_l1
             if kind == "load":

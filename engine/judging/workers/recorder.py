@@ -45,6 +45,9 @@ __all__ = [
 WINDOW = 256
 """How many neighbouring programs are asked whether they share data; about what a device runs at a time."""
 
+SAMPLING_ERROR = 0.03
+"""By how much the counts of sampled programs may miss, where programs do unequal shares of the work."""
+
 WINDOW_MINIMUM_BYTES = 8 << 20
 """Tensors below this stay in any second-level cache, so that sharing them needs no closer look."""
 
@@ -202,7 +205,10 @@ class Trace(list[Any]):
         return list(found)
 
     def written(self, tensor: torch.Tensor) -> float:
-        """The share of a tensor's storage that some recorded operation wrote, from 0 to 1."""
+        """The share of a tensor's storage that some recorded operation wrote, from 0 to 1.
+
+        Counts come from sampled programs: a share that misses the whole by their error is the whole.
+        """
         with torch._C.DisableTorchFunction():
             number, _, size = self._mode.memory.place(tensor)
         if size == 0:
@@ -215,7 +221,7 @@ class Trace(list[Any]):
                 for region in entry.traffic["regions"]:
                     if region["storage"] == number:
                         total += sum(flow["bytes"] for kind, flow in region["flows"].items() if kind != "load")
-        return min(1.0, total / size)
+        return 1.0 if total > (1.0 - SAMPLING_ERROR) * size else total / size
 
     def to_json(self) -> list[dict[str, Any]]:
         """The entries as plain values."""
