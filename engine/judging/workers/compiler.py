@@ -1,25 +1,18 @@
 """Compiles recorded launches ahead of time, for machines without a GPU.
 
-Runs without TRITON_INTERPRET, in a process of its own. `compile_launches` executes the candidate's module
-in the process that calls it; `main` answers the engine's requests with a forked child for each.
+Runs without TRITON_INTERPRET, in a process that may die: the candidate's module is executed in it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import hashlib
 import importlib.util
-import json
 import os
 import re
-import select
-import shutil
-import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,8 +26,7 @@ from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
 from triton.runtime import jit
 
 from engine.judging.devices import Device, device_for
-from engine.judging.wire import Channel
-from engine.judging.workers import emulation, lifetime
+from engine.judging.workers import emulation
 from engine.judging.workers.resources import code_fingerprint, inspect_ptx, resource_usage
 from engine.judging.workers.specialise import decode_constant, decode_type
 
@@ -57,8 +49,8 @@ class CompileFailure(Exception):
 def compile_launches(source: str, launches: Sequence[Mapping[str, Any]], arch: str) -> Json:
     """Compiles every distinct launch of a candidate for an architecture such as `sm_90`.
 
-    Executes the module's text in this process and sends Triton's output to a file, so call it in a process
-    that may die. Launches are what `recorder.Launch.to_json` gives.
+    Executes the module's text in this process and sends Triton's output to a file. Launches are what
+    `recorder.Launch.to_json` gives.
 
     Returns:
         `kernels`, one entry for each distinct launch key: what `resources` finds, `num_warps`, `num_stages`,
@@ -266,11 +258,6 @@ def _captured_output() -> Iterator[Callable[[], str]]:
                 os.close(descriptor)
 
 
-# The nursery: answers the engine's requests with a forked child for each.
-
-DEFAULT_TIMEOUT_S = 60.0
-"""Seconds that compiling one candidate may take where the request does not say."""
-
 _WARM_UP = """
 import triton
 import triton.language as tl
@@ -282,7 +269,11 @@ def kernel(x_ptr, BLOCK: tl.constexpr):
 
 
 def warm_up() -> None:
-    """Compiles a little kernel, so that children find the compiler loaded and initialised."""
+    """Compiles a little kernel, so that processes forked later find the compiler loaded and initialised.
+
+    Raises:
+        RuntimeError: where Triton's compiler does not work.
+    """
     launch = {
         "key": "warm-up",
         "kernel": "kernel",
@@ -296,70 +287,3 @@ def warm_up() -> None:
     answer = compile_launches(_WARM_UP, [launch], "sm_90")
     if answer["error"] is not None:
         raise RuntimeError(f"Triton's compiler does not work here: {answer['error']['message']}")
-
-
-def _answer(request: Mapping[str, Any], memory_bytes: int | None = None) -> Json:
-    """Compiles in a forked child, which the candidate's module may ruin; kills it at its deadline."""
-    timeout_s = float(request.get("timeout_s", DEFAULT_TIMEOUT_S))
-    reader, writer = os.pipe()
-    folder = tempfile.mkdtemp(prefix="compiling-")
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reader)
-            os.setsid()
-            lifetime.die_with_parent(parent)
-            lifetime.limit_resources(memory_bytes)
-            tempfile.tempdir = folder
-            answer = compile_launches(request["source"], request["launches"], request["arch"])
-            with os.fdopen(writer, "wb") as pipe:
-                pipe.write(json.dumps(answer).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    body, in_time = _read_until(reader, time.monotonic() + timeout_s)
-    lifetime.kill_group(pid)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    lifetime.end_orphans(set())
-    shutil.rmtree(folder, ignore_errors=True)
-    if body and in_time:
-        return dict(json.loads(body))
-    code = os.waitstatus_to_exitcode(status)
-    reason = "the module ends the process while it is imported"
-    if not in_time:
-        reason = f"compiling took longer than {timeout_s:g} s"
-    elif code < 0:
-        reason = f"the compiler was ended by {signal.Signals(-code).name}"
-    return {"kernels": [], "error": {"kernel": None, "message": reason, "detail": ""}, "fingerprint": None}
-
-
-def _read_until(descriptor: int, deadline: float) -> tuple[bytes, bool]:
-    """Everything up to the end of a pipe, and whether that came before the deadline."""
-    chunks: list[bytes] = []
-    with os.fdopen(descriptor, "rb", buffering=0) as pipe:
-        while True:
-            ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                return b"", False
-            chunk = pipe.read(1 << 16)
-            if not chunk:
-                return b"".join(chunks), True
-            chunks.append(chunk)
-
-
-def main(channel: Channel) -> None:
-    """Serves the engine until it hangs up: one request, one answer.
-
-    A request has `source`, `launches`, `arch` and optionally `timeout_s`; the answer is what
-    `compile_launches` returns. A child that dies or takes too long is an answer with an error.
-    """
-    warm_up()
-    lifetime.adopt_orphans()
-    gc.collect()
-    gc.freeze()
-    while True:
-        request, _ = channel.receive()
-        channel.send(_answer(request))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.judging import processes
-from engine.judging.wire import Channel
 from tests.engine.judging.modelling.conftest import KERNELS, Bench
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n"
@@ -144,59 +138,3 @@ def test_constants_of_every_kind_reach_the_compiler(bench: Bench) -> None:
     }
     answer = bench.compile([launch], source=source)
     assert answer["error"] is None and answer["kernels"][0]["registers"] > 0
-
-
-class TestNursery:
-    """The process that the engine starts."""
-
-    @pytest.fixture(scope="class")
-    def channel(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Channel]:
-        import os
-        import subprocess
-
-        import engine
-
-        home = tmp_path_factory.mktemp("home")
-        ours, theirs = socket.socketpair()
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                processes._BOOTSTRAP,
-                str(Path(engine.__file__).parent),
-                "engine.judging.workers.compiler",
-                str(theirs.fileno()),
-                str(os.getpid()),
-            ],
-            env=processes.clean_environment(home, single_threaded=True),
-            pass_fds=[theirs.fileno()],
-            cwd=home,
-        )
-        theirs.close()
-        yield Channel(ours)
-        ours.close()
-        assert process.wait(timeout=20) == 0
-        assert not list(home.glob("compiling-*"))
-
-    def ask(self, channel: Channel, source: str, **more: Any) -> dict[str, Any]:
-        channel.send({"source": source, "launches": [launch_of("broken")], "arch": "sm_90", **more})
-        return channel.receive()[0]
-
-    def test_it_compiles(self, channel: Channel) -> None:
-        answer = self.ask(channel, kernel("    tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)\n"))
-        assert answer["error"] is None and answer["kernels"][0]["num_warps"] == 4
-
-    @pytest.mark.parametrize(
-        ("source", "words"),
-        [
-            ("import os\nos._exit(3)\n", "ends the process"),
-            ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "SIGSEGV"),
-            ("while True: pass\n", "longer than 1 s"),
-            ("import sys\nsys.exit(0)\n", "ends the process"),
-        ],
-    )
-    def test_a_module_that_ruins_its_process_leaves_the_next_untouched(
-        self, channel: Channel, source: str, words: str
-    ) -> None:
-        assert words in self.ask(channel, source, timeout_s=1)["error"]["message"]
-        self.test_it_compiles(channel)
