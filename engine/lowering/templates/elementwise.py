@@ -75,9 +75,7 @@ class Elementwise:
 
     def _whole(self, value: Value) -> bool:
         return not value.shape or (
-            self.domain.span(value) in (_FULL, Span(False, False))
-            and value.text("layout") == "dense"
-            and math.prod(value.shape) in (1, math.prod(self.domain.shape))
+            value.text("layout") == "dense" and math.prod(value.shape) in (1, math.prod(self.domain.shape))
         )
 
     def _flat(self, chosen: Mapping[str, Parameter], form: str) -> str:
@@ -189,7 +187,7 @@ def domain_of(graph: Graph) -> Domain:
 def _trailing(graph: Graph, shape: tuple[int, ...]) -> int:
     """How many last axes every operand covers wholly or not at all, so that they can be one."""
     trailing = 1
-    while trailing < len(shape):
+    while trailing < len(shape) - 1:
         wider = trailing + 1
         for value in inputs_of(graph.values()):
             tail = value.shape[-wider:] if len(value.shape) >= wider else value.shape

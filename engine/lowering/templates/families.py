@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.lowering.structure import Structure
+from engine.lowering.templates.attention import Attention
+from engine.lowering.templates.columnwise import Columnwise
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.elementwise import Elementwise
 from engine.lowering.templates.graph import Graph, Mismatch
 from engine.lowering.templates.matmul import Matmul
+from engine.lowering.templates.pooling import Pooling
 from engine.lowering.templates.reading import read
 from engine.lowering.templates.rowwise import Rowwise
 from engine.lowering.templates.tuning import Target
@@ -17,7 +20,10 @@ _Family = Callable[[Graph, Constructor, Target], list[Structure]]
 
 _FAMILIES: tuple[tuple[str, _Family], ...] = (
     ("Row-wise", lambda graph, constructor, target: Rowwise(graph, constructor, target).structures()),
+    ("Column-wise", lambda graph, constructor, target: Columnwise(graph, constructor, target).structures()),
     ("Matmul", lambda graph, constructor, target: Matmul(graph, constructor, target).structures()),
+    ("Attention", lambda graph, constructor, target: Attention(graph, constructor, target).structures()),
+    ("Pooling", lambda graph, constructor, target: Pooling(graph, constructor, target).structures()),
     ("Elementwise", lambda graph, constructor, target: Elementwise(graph, constructor, target).structures()),
 )
 
@@ -42,7 +48,10 @@ def structures(task_source: str, overrides: Mapping[str, object], arch: str) -> 
     reasons: list[str] = []
     for name, family in _FAMILIES:
         try:
-            found += family(graph, constructor, Target.of(arch))
+            made = family(graph, constructor, Target.of(arch))
+            for structure in made:
+                structure.render(structure.defaults)
+            found += made
         except Mismatch as mismatch:
             reasons.append(f"{name} templates do not fit: {mismatch}")
     return found, [] if found else reasons

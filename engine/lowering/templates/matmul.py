@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from engine.lowering.structure import Structure
 from engine.lowering.structure import Value as Parameter
@@ -11,6 +10,7 @@ from engine.lowering.templates import tuning
 from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.domain import lay_out
+from engine.lowering.templates.factors import PRECISIONS, Factor, factor
 from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Value, replace_inputs
 from engine.lowering.templates.operands import Index, Operands, inputs_of, only_pointwise
 from engine.lowering.templates.summary import fused
@@ -23,16 +23,6 @@ group = tile // (GROUP * tiles_across)
 height = tl.minimum(tiles_down - group * GROUP, GROUP)
 tile_row = group * GROUP + tile % (GROUP * tiles_across) % height
 tile_column = tile % (GROUP * tiles_across) // height"""
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """One factor of the product, as kernels address it."""
-
-    name: str
-    host: str
-    transposed: bool
-    shape: tuple[int, ...]
 
 
 class Matmul:
@@ -68,7 +58,7 @@ class Matmul:
     def structures(self) -> list[Structure]:
         """All ways of writing it, each in each precision that changes something."""
         found: list[Structure] = []
-        for precision in ("ieee",) if self.half else ("ieee", "tf32", "tf32x3"):
+        for precision in ("ieee",) if self.half else PRECISIONS:
             found += self._of_precision(precision)
         return found
 
@@ -158,8 +148,8 @@ class Matmul:
     def _render(self, chosen: Mapping[str, Parameter], form: str, precision: str) -> str:
         self._check(chosen, precision)
         operands = Operands(self.graph, self.domain)
-        left = self._factor(operands, self.left, "left")
-        right = left if self.right is self.left else self._factor(operands, self.right, "right")
+        left = factor(operands, self.left, "left")
+        right = left if self.right is self.left else factor(operands, self.right, "right")
         kernel = self._kernel(chosen, form, precision, operands, left, right)
         host = [*operands.host, *self._size_lines(left, right)]
         tiles = f"triton.cdiv(rows, {chosen['BLOCK_M']}) * triton.cdiv(columns, {chosen['BLOCK_N']})"
@@ -186,33 +176,8 @@ class Matmul:
         }[form]
         return module(self.graph, self.constructor, idea, kernels, host, operands.output_names)
 
-    def _factor(self, operands: Operands, value: Value, fallback: str) -> Factor:
-        text, layout = value.text("text"), value.text("layout")
-        transposed = layout == "transposed"
-        base = text.removesuffix(".mT") if transposed else text
-        if layout in ("any", "rows"):
-            base = f"{base}.contiguous()"
-        name = value.label or fallback
-        if base in self.graph.arguments:
-            line = f"{base} = {base}.contiguous()"
-            if line not in operands.host:
-                operands.host.insert(0, line)
-            return Factor(base, base, transposed, value.shape)
-        if base.startswith("self.") and base.removeprefix("self.").replace(".", "").replace("_", "").isalnum():
-            return Factor(operands.names.fresh(name), base, transposed, value.shape)
-        origin = next((argument for argument in self.graph.arguments if base.startswith(f"{argument}.")), None)
-        if origin and f"{origin} = {origin}.contiguous()" not in operands.host:
-            operands.host.insert(0, f"{origin} = {origin}.contiguous()")
-        host = operands.names.fresh(name)
-        operands.host.append(f"{host} = {base}")
-        return Factor(host, host, transposed, value.shape)
-
     def _size_lines(self, left: Factor, right: Factor) -> list[str]:
-        rows, depth = f"{left.host}.shape[-2]", f"{left.host}.shape[-1]"
-        if left.transposed:
-            rows, depth = depth, rows
-        columns = f"{right.host}.shape[{-2 if right.transposed else -1}]"
-        return [f"rows, columns, depth = {rows}, {columns}, {depth}"]
+        return [f"rows, columns, depth = {left.height}, {right.width}, {left.width}"]
 
     def _kernel(
         self,
@@ -253,7 +218,7 @@ class Matmul:
             values = self.rest
             self._epilogue(body, operands, index, "sums")
             outputs = {f"{name}_ptr": name for name in operands.output_names}
-        factors = {f"{left.name}_ptr": left.host, f"{right.name}_ptr": right.host}
+        factors = {left.pointer: left.host, right.pointer: right.host}
         sizes = {size: size for size in ("rows", "columns", "depth")}
         arguments = {**factors, **operands.pointers(values), **outputs, **sizes, **operands.numbers(values)}
         comment = f"Fuses {fused(self.spoken.values() if form != 'split_k' else [self.product])}."
@@ -277,19 +242,15 @@ class Matmul:
             first = "first + "
         body.line("# Rows and columns past the end wrap around; what they give is never stored.")
         body.line("safe_row, safe_column = (row % rows).to(tl.int64), (column % columns).to(tl.int64)")
-        left_base, right_base = f"{left.name}_ptr", f"{right.name}_ptr"
+        left_base, right_base = left.pointer, right.pointer
         if self.batched:
             body.line("batch = tl.program_id(1).to(tl.int64)")
             left_base, right_base = f"{left_base} + batch * rows * depth", f"{right_base} + batch * depth * columns"
         start = f"({first}inner)" if first else "inner"
-        if left.transposed:
-            left_place, left_step = f"{start}[None, :] * rows + safe_row[:, None]", "BLOCK_K * rows"
-        else:
-            left_place, left_step = f"safe_row[:, None] * depth + {start}[None, :]", "BLOCK_K"
-        if right.transposed:
-            right_place, right_step = f"safe_column[None, :] * depth + {start}[:, None]", "BLOCK_K"
-        else:
-            right_place, right_step = f"{start}[:, None] * columns + safe_column[None, :]", "BLOCK_K * columns"
+        left_place = left.place("safe_row[:, None]", f"{start}[None, :]", "rows", "depth")
+        right_place = right.place(f"{start}[:, None]", "safe_column[None, :]", "depth", "columns")
+        left_step = "BLOCK_K * rows" if left.transposed else "BLOCK_K"
+        right_step = "BLOCK_K" if right.transposed else "BLOCK_K * columns"
         body.line(f"left_ptrs = {left_base} + {left_place}")
         body.line(f"right_ptrs = {right_base} + {right_place}")
         body.line("sums = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-
-import torch
+from dataclasses import dataclass, field
 
 from engine.lowering.templates.domain import Domain, RowIndex, Span
 from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Output, Value
 from engine.lowering.templates.pointwise import POINTWISE, literal
 from engine.lowering.templates.writing import Names
 
-_LARGEST_OFFSET = 2**31 - 1
+_WIDENED = ".to(tl.float32)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class Operands:
             name = self.names.fresh(value.label or "operand")
             host = text
         layout = value.text("layout")
-        if text not in self.graph.arguments and not _attribute(text):
+        if text not in self.graph.arguments and not is_attribute(text):
             host = name
             self.host.append(f"{name} = {text}" + (".contiguous()" if layout in ("any", "transposed") else ""))
         apart = layout == "rows" and span.rows and span.columns
@@ -151,7 +149,7 @@ class Operands:
             row = f"{row} // {operand.name}_inner"
         if operand.row_index is not None and operand.row_index.period:
             row = f"{row} % {operand.name}_period"
-        if operand.span.rows and operand.span.columns:
+        if self._everything(operand.span):
             if index.flat and not operand.apart and row == index.row:
                 return f"{operand.pointer} + {index.flat}"
             stride = f"{operand.name}_stride" if operand.apart else "columns"
@@ -168,6 +166,10 @@ class Operands:
         return operand.span.rows and (
             operand.apart or not operand.span.columns or index is None or bool(index.inner or index.period)
         )
+
+    def _everything(self, span: Span) -> bool:
+        """Whether a tensor of that span has an element for every element of the domain."""
+        return span.columns and (span.rows or self.domain.rows == 1)
 
     def load(self, value: Value, index: Index, other: str = "", options: str = "") -> str:
         """The expression that loads an input, in the type it is computed in."""
@@ -188,7 +190,9 @@ class Operands:
         output = self.graph.outputs[place]
         span = self.domain.span(output.value)
         pointer = f"{self.output_names[place]}_ptr"
-        if span.rows and span.columns:
+        if text.endswith(_WIDENED) and output.dtype in HALVES:
+            text = text.removesuffix(_WIDENED)
+        if self._everything(span):
             address = f"{pointer} + {index.flat or f'{index.row} * columns + {index.column}'}"
         else:
             address = f"{pointer} + {index.row}" if span.rows else pointer
@@ -234,7 +238,8 @@ class Operands:
         return texts
 
 
-def _attribute(text: str) -> bool:
+def is_attribute(text: str) -> bool:
+    """Whether a host text is a parameter or buffer of the module, as it is."""
     return text.startswith("self.") and text.replace(".", "").replace("_", "").isalnum()
 
 
@@ -266,11 +271,3 @@ def _spoken(op: str) -> str:
         "pick": "a gather",
         "count": "a mean",
     }.get(op, op)
-
-
-def dtype_bytes(dtype: torch.dtype) -> int:
-    """Bytes of one element."""
-    return int(dtype.itemsize)
-
-
-__all__ = ["Index", "Operand", "Operands", "dtype_bytes", "inputs_of", "only_pointwise", "replace"]

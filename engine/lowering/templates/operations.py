@@ -152,7 +152,9 @@ def _elu(call: Call) -> Result:
         raise Mismatch("No template knows an ELU with a scaled input.")
     if alpha != 1 and scale != 1:
         return moved_behind("selu", call.value(0))
-    return moved_behind("elu", call.value(0), call.value(1) if call.raw(1) is not None else constant(1.0))
+    if alpha == 1:
+        return moved_behind("elu", call.value(0))
+    return moved_behind("scaled_elu", call.value(0), call.value(1))
 
 
 def _cast(call: Call) -> Result:

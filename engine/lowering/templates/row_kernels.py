@@ -9,31 +9,33 @@ from dataclasses import dataclass
 
 from engine.lowering.templates.body import Body
 from engine.lowering.templates.domain import Span
-from engine.lowering.templates.graph import HALVES, Output, Value
+from engine.lowering.templates.graph import HALVES, Output, Value, ordered
 from engine.lowering.templates.operands import Index, Operands
-from engine.lowering.templates.pointwise import POINTWISE, TYPE_NAMES, at_masked_lanes, computed_type
+from engine.lowering.templates.parts import IDENTITY, IDENTITY_TEXT, combined, start_text
+from engine.lowering.templates.pointwise import POINTWISE, at_masked_lanes
 from engine.lowering.templates.row_plan import Pair, RowPlan
 from engine.lowering.templates.summary import fused
 from engine.lowering.templates.writing import Kernel
 
-IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf}
 _FULL = Span(True, True)
-_COMBINE = {
-    "sum": "{0} + {1}",
-    "max": "tl.maximum({0}, {1})",
-    "min": "tl.minimum({0}, {1})",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """Which kernel over rows is wanted."""
+    """Which kernel over rows is wanted.
+
+    `several` rows a program, `persistent` programs, rows `looped` over in blocks, `paired` reductions kept
+    up to date together, `keep` rows in the cache between passes, rows `split` over several programs,
+    results (or totals) added with `atomic` operations.
+    """
 
     several: bool = False
     persistent: bool = False
     looped: bool = False
     paired: bool = False
     keep: bool = False
+    split: bool = False
+    atomic: bool = False
 
 
 class RowWriter:
@@ -51,6 +53,9 @@ class RowWriter:
         self.index = Index(row_mask=row_mask, column_mask=column_mask)
         self.axis = "axis=1, keep_dims=True" if form.several else "axis=0"
         self.values = [value for value in plan.graph.values() if not self.after_rows(value)]
+        if form.split and not form.atomic:
+            behind = ordered(plan.reductions)
+            self.values = [value for value in self.values if value in behind]
 
     def kernel(self, name: str) -> Kernel:
         """The kernel; the grid, compile-time arguments and options are the caller's."""
@@ -59,13 +64,16 @@ class RowWriter:
             self._looped_row()
         else:
             self._whole_row()
-        self._store_rows()
+        if self.form.split and not self.form.atomic:
+            self._store_parts()
+        else:
+            self._store_rows()
         self._close_rows()
         operands = self.operands
         outputs = {
             f"{name}_ptr": name
             for name, output in zip(operands.output_names, self.plan.graph.outputs, strict=True)
-            if not self.after_rows(output.value)
+            if not self.after_rows(output.value) and not (self.form.split and not self.form.atomic)
         }
         partial = {f"{name}_ptr": name for name in self.partials()}
         arguments = {
@@ -85,8 +93,10 @@ class RowWriter:
         return Kernel(name, comment, "", arguments, lines=self.body.lines)
 
     def partials(self) -> list[str]:
-        """The names of the buffers that hold one number a program for each total."""
-        count = len(self.plan.totals)
+        """The names of the buffers that hold what programs leave for the second kernel."""
+        if self.form.split and self.form.atomic:
+            return []
+        count = len(self.plan.reductions if self.form.split else self.plan.totals)
         return [f"partial_{place + 1}" if count > 1 else "partials" for place in range(count)]
 
     def after_rows(self, value: Value) -> bool:
@@ -128,10 +138,16 @@ class RowWriter:
             body.line("row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]")
         else:
             body.line("row = tl.program_id(0).to(tl.int64)")
+        if form.split:
+            body.line("chunk = tl.cdiv(tl.cdiv(columns, BLOCK), SPLIT) * BLOCK")
+            body.line("first = tl.program_id(1) * chunk")
+            body.line("last = tl.minimum(first + chunk, columns)")
         if form.several and not form.looped:
             body.line("inside = (row < rows) & (column < columns)")
+        early = self._inputs_behind(self.plan.reductions) if form.split and not form.atomic else None
         for value in self._loaded(Span(True, False)):
-            self._load(value)
+            if early is None or value in early:
+                self._load(value)
 
     def _close_rows(self) -> None:
         if self.form.persistent:
@@ -191,12 +207,13 @@ class RowWriter:
             kind = str(value.settings["kind"])
             name = body.fresh(f"running_{_KIND_WORDS[kind]}")
             running[value] = name
-            body.line(f"{name} = {_start(value)}")
+            body.line(f"{name} = {start_text(value, 'BLOCK')}")
         known = set(body.texts)
-        body.line("for start in range(0, columns, BLOCK):")
+        end = "last" if self.form.split else "columns"
+        body.line(f"for start in range({'first' if self.form.split else '0'}, {end}, BLOCK):")
         body.deeper()
         body.line("column = start + tl.arange(0, BLOCK)")
-        body.line("inside = column < columns")
+        body.line(f"inside = column < {end}")
         arguments = [*(value.inputs[0] for value in plain), *(pair.argument for pair in paired.values())]
         other = self._best_other([*plain, *paired])
         hint = f"eviction_policy={eviction!r}" if self.form.keep and eviction else ""
@@ -205,10 +222,7 @@ class RowWriter:
         for value in plain:
             kind = str(value.settings["kind"])
             text = body.clean(value.inputs[0], "inside", IDENTITY[kind])
-            if kind == "sum":
-                body.line(f"{running[value]} += {text}")
-            else:
-                body.line(f"{running[value]} = {_COMBINE[kind].format(running[value], text)}")
+            body.line(combined(kind, running[value], text))
         for pair in paired.values():
             self._pair_step(pair)
         body.deeper(-1)
@@ -316,7 +330,8 @@ class RowWriter:
         for place, output in enumerate(self.plan.graph.outputs):
             if not self.plan.domain.span(output.value).columns and not self.after_rows(output.value):
                 body.compute([output.value])
-                body.line(self.operands.store(place, body.short(output.value), self.index))
+                line = self.operands.store(place, body.short(output.value), self.index)
+                body.line(line.replace("tl.store(", "tl.atomic_add(") if self.form.split else line)
         for place, (total, name) in enumerate(zip(self.plan.totals, self.partials(), strict=True)):
             source, kind = total.inputs[0], str(total.settings["kind"])
             body.compute([source])
@@ -325,9 +340,16 @@ class RowWriter:
                 neutral = _neutral(source, kind)
                 text = f"tl.{kind}(tl.where(row < rows, {text}, {neutral}))"
             if self.form.persistent:
-                body.line(f"running_{place + 1} = {_COMBINE[kind].format(f'running_{place + 1}', text)}")
+                body.line(combined(kind, f"running_{place + 1}", text))
+            elif self.form.atomic:
+                body.line(f"tl.atomic_add({name}_ptr, {text})")
             else:
                 body.line(f"tl.store({name}_ptr + tl.program_id(0), {text})")
+
+    def _store_parts(self) -> None:
+        for value, name in zip(self.plan.reductions, self.partials(), strict=True):
+            place = "tl.program_id(1) * tl.num_programs(0) + row"
+            self.body.line(f"tl.store({name}_ptr + {place}, {self.body.short(value)})")
 
     def _best_other(self, reductions: Sequence[Value]) -> float:
         """What loads should give outside the row so that the fewest reductions need a mask."""
@@ -351,7 +373,6 @@ class RowWriter:
         return best
 
 
-IDENTITY_TEXT = {"sum": "0.0", "max": "float('-inf')", "min": "float('inf')"}
 _KIND_WORDS = {"sum": "total", "max": "largest", "min": "smallest"}
 _PAIR_START = {
     "softmax": "running_largest = float('-inf')\nrunning_total = 0.0",
@@ -362,14 +383,6 @@ _PAIR_START = {
 
 def _neutral(value: Value, kind: str) -> str:
     return "0" if kind == "sum" and not value.dtype.is_floating_point else IDENTITY_TEXT[kind]
-
-
-def _start(value: Value) -> str:
-    kind = str(value.settings["kind"])
-    dtype = TYPE_NAMES[computed_type(value.dtype)]
-    if kind == "sum":
-        return f"tl.zeros([BLOCK], {dtype})"
-    return f"tl.full([BLOCK], {IDENTITY_TEXT[kind]}, {dtype})"
 
 
 def _words(text: str) -> set[str]:

@@ -13,13 +13,26 @@ from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.domain import Span
 from engine.lowering.templates.graph import Graph, Value
 from engine.lowering.templates.operands import Operands
-from engine.lowering.templates.row_kernels import IDENTITY_TEXT, RowForm, RowWriter
+from engine.lowering.templates.parts import IDENTITY_TEXT, add_parts_kernel, linear_in, partial_dtype
+from engine.lowering.templates.row_kernels import RowForm, RowWriter
 from engine.lowering.templates.row_plan import RowPlan, plan_rows
 from engine.lowering.templates.summary import fused
 from engine.lowering.templates.writing import Kernel, meta, module
 
 _WIDEST_ROW = 65536
 _WARPS = (1, 2, 4, 8, 16, 32)
+
+_IDEAS = {
+    "one_pass": "Every program keeps one row in registers.",
+    "several_rows": "Every program keeps several rows in registers.",
+    "persistent": "A fixed number of programs stride over the rows; each row is kept in registers.",
+    "looped": "Every program walks over one row in blocks of columns.",
+    "online": "Every program walks over one row in blocks of columns, with a running softmax.",
+    "running_moments": "Every program walks over one row in blocks, with a running mean and variance.",
+    "split": "Several programs share every row; a second kernel joins their parts.",
+    "split_atomic": "Several programs share every row and add their sums atomically.",
+    "atomic_totals": "Every program walks over one row and adds to the totals atomically.",
+}
 
 
 class Rowwise:
@@ -78,6 +91,49 @@ class Rowwise:
                     ),
                 )
             )
+        found += self._shared_rows(base, choices)
+        return found
+
+    def _shared_rows(self, base: dict[str, Parameter], choices: dict[str, tuple[Parameter, ...]]) -> list[Structure]:
+        """Structures in which programs share a row, or add up totals in any order."""
+        plan = self.plan
+        if plan.totals:
+            if any(total.settings["kind"] != "sum" for total in plan.totals):
+                return []
+            return [
+                Structure(
+                    f"{self.family}/atomic",
+                    "each program walks over one row and adds to the totals atomically",
+                    base,
+                    choices,
+                    lambda chosen: self._render(
+                        chosen,
+                        RowForm(looped=True, paired=True, atomic=True, keep=bool(chosen.get("keep", False))),
+                        "atomic_totals",
+                    ),
+                )
+            ]
+        if plan.wide_outputs or len(plan.passes(False)) > 1:
+            return []
+        split = max(2, min(16, 4 * self.target.processors // plan.domain.rows))
+        shared = {**base, "SPLIT": tuning.next_power_of_two(split)}, {**choices, "SPLIT": (2, 4, 8, 16)}
+        found = [
+            Structure(
+                f"{self.family}/split",
+                "several programs share each row; a second kernel joins their parts",
+                *shared,
+                lambda chosen: self._render(chosen, RowForm(looped=True, split=True), "split"),
+            )
+        ]
+        if linear_in(plan.graph, plan.reductions):
+            found.append(
+                Structure(
+                    f"{self.family}/split_atomic",
+                    "several programs share each row and add their sums atomically",
+                    *shared,
+                    lambda chosen: self._render(chosen, RowForm(looped=True, split=True, atomic=True), "split_atomic"),
+                )
+            )
         return found
 
     def _whole_rows(self) -> list[Structure]:
@@ -128,30 +184,46 @@ class Rowwise:
         kernel.meta = {"ROWS": str(rows)} if form.several else {}
         kernel.meta["BLOCK"] = str(chosen["BLOCK"]) if form.looped else "triton.next_power_of_2(columns)"
         kernel.options = {"num_warps": warps}
-        host = [*operands.host, *operands.count_lines(), *operands.allocations()]
+        allocations = operands.allocations()
+        if form.split and form.atomic:
+            allocations = [line.replace("torch.empty", "torch.zeros") for line in allocations]
+        host = [*operands.host, *operands.count_lines(), *allocations]
         kernels = [kernel]
+        if form.split:
+            kernel.meta["SPLIT"] = str(chosen["SPLIT"])
+            programs = f"rows, {chosen['SPLIT']}"
         if self.plan.totals:
-            host.append(f"programs = {programs}")
-            programs = "programs"
+            host.append(f"programs = {'1' if form.atomic else programs}")
+            programs = "rows" if form.atomic else "programs"
+            maker = "zeros" if form.atomic else "empty"
             host += [
-                f"{partial} = torch.empty(programs, device={operands.anchor()}.device, dtype={_partial_dtype(total)})"
+                f"{partial} = torch.{maker}(programs, device={operands.anchor()}.device, dtype={partial_dtype(total)})"
                 for partial, total in zip(writer.partials(), self.plan.totals, strict=True)
             ]
-        kernel.grid = f"({programs},)"
-        host.append(kernel.launch())
+        kernel.grid = f"({programs})" if form.split else f"({programs},)"
+        if form.split and not form.atomic:
+            host += self._parts(operands, writer, int(chosen["SPLIT"]), kernels)
+        else:
+            host.append(kernel.launch())
         if self.plan.totals:
             finish = self._finish(operands, writer)
             host.append(finish.launch())
             kernels.append(finish)
-        idea = {
-            "one_pass": "Every program keeps one row in registers.",
-            "several_rows": "Every program keeps several rows in registers.",
-            "persistent": "A fixed number of programs stride over the rows; each row is kept in registers.",
-            "looped": "Every program walks over one row in blocks of columns.",
-            "online": "Every program walks over one row in blocks of columns, with a running softmax.",
-            "running_moments": "Every program walks over one row in blocks, with a running mean and variance.",
-        }[name]
+        idea = _IDEAS[name]
         return module(self.plan.graph, self.constructor, idea, kernels, host, operands.output_names)
+
+    def _parts(self, operands: Operands, writer: RowWriter, split: int, kernels: list[Kernel]) -> list[str]:
+        """Adds the kernel that joins the parts of rows; the host statements for both kernels."""
+        names, reductions = writer.partials(), self.plan.reductions
+        counts = {value: writer.body.text(value) for value in self.plan.graph.values() if value.op == "count"}
+        device = f"device={operands.anchor()}.device"
+        lines = [
+            f"{name} = torch.empty(({split}, rows), {device}, dtype={partial_dtype(value)})"
+            for name, value in zip(names, reductions, strict=True)
+        ]
+        join = add_parts_kernel(operands, reductions, names, split, {"rows": "rows"}, counts)
+        kernels.append(join)
+        return [*lines, kernels[0].launch(), "count = rows", join.launch()]
 
     def _finish(self, operands: Operands, writer: RowWriter) -> Kernel:
         """The second kernel: it reduces what the programs of the first one left, and computes the rest."""
@@ -216,7 +288,3 @@ def family_name(plan: RowPlan) -> str:
 
 def _times(passes: int) -> str:
     return {1: "once", 2: "twice"}.get(passes, f"{passes} times")
-
-
-def _partial_dtype(total: Value) -> str:
-    return "torch.float32" if total.dtype.is_floating_point else "torch.int64"

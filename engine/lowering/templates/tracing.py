@@ -72,7 +72,7 @@ def trace(source: str, overrides: Mapping[str, object]) -> Trace:
         raise
     except Exception as error:
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise Mismatch(f"The reference cannot be traced: {type(error).__name__}: {reason}") from error
+        raise Mismatch(f"The reference cannot be traced: {type(error).__name__}: {reason.rstrip('.')}.") from error
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         raise Mismatch("The reference changes a buffer or an input in place.")

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import ast
-import json
-import os
-import random
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.lowering.structure import Structure
 from engine.lowering.templates import structures
 from engine.lowering.templates.tracing import small_form
+from tests.engine.lowering.templates.checking import Request, run_worker, with_neighbours
 
-HERE = Path(__file__).parent
 BUILTIN = Path(__file__).parents[4] / "engine" / "tasks" / "builtin"
-TASKS = sorted({path.stem for path in BUILTIN.glob("*.py")} - {"__init__", "attention_head", "max_pool"})
+TASKS = sorted({path.stem for path in BUILTIN.glob("*.py")} - {"__init__"})
 FAMILIES = {
     "attention_head": "attention/",
     "bias_gelu_residual": "elementwise/",
@@ -35,85 +29,79 @@ FAMILIES = {
 }
 
 
-def run_worker(script: str, request: Mapping[str, Any], interpret: bool) -> dict[str, Any]:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if interpret else {})}
-    done = subprocess.run(
-        [sys.executable, HERE / script], input=json.dumps(request), capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    answers: dict[str, Any] = json.loads(done.stdout)
-    return answers
+LONG_ROWS = {
+    "softmax": {"ROWS": 3, "COLUMNS": 9001},
+    "layer_norm": {"ROWS": 3, "COLUMNS": 5003},
+    "residual_rms_norm": {"ROWS": 2, "COLUMNS": 8192},
+    "row_norm": {"ROWS": 3, "COLUMNS": 12345},
+    "cross_entropy": {"ROWS": 5, "CLASSES": 9001},
+    "bias_gelu_residual": {"ROWS": 7, "COLUMNS": 2100},
+}
 
 
-def faults(source: str, small: Mapping[str, object], modules: Mapping[str, str]) -> dict[str, str]:
-    answers = run_worker("interpret_modules.py", {"source": source, "small": small, "modules": modules}, True)
-    assert answers.keys() == modules.keys()
-    return {name: fault for name, fault in answers.items() if fault}
+@pytest.fixture(scope="module")
+def sources() -> dict[str, str]:
+    return {task: (BUILTIN / f"{task}.py").read_text() for task in TASKS}
 
 
-def with_neighbours(found: list[Structure], count: int) -> dict[str, str]:
-    """Every structure with its defaults, and with parameters that local steps may reach."""
-    chance = random.Random(0)
-    modules: dict[str, str] = {}
-    for structure in found:
-        modules[structure.name] = structure.render(structure.defaults)
-        made = 0
-        for _ in range(40):
-            changed = dict(structure.defaults)
-            for name in chance.sample(sorted(changed), min(2, len(changed))):
-                changed[name] = chance.choice(structure.choices[name])
-            try:
-                text = structure.render(changed)
-            except ValueError as error:
-                assert str(error).endswith("."), error
-                continue
-            modules[f"{structure.name} {changed}"] = text
-            made += 1
-            if made == count:
-                break
-        else:
-            pytest.fail(f"{structure.name} refuses nearly all of its own choices")
-    return modules
+@pytest.fixture(scope="module")
+def found(sources: dict[str, str]) -> dict[str, list[Structure]]:
+    return {task: structures(source, {}, "sm_90")[0] for task, source in sources.items()}
+
+
+@pytest.fixture(scope="module")
+def small_answers(sources: dict[str, str], found: dict[str, list[Structure]]) -> Mapping[str, dict[str, str]]:
+    requests = [
+        Request(sources[task], with_neighbours(found[task], 2), small_form(sources[task]) or {}) for task in TASKS
+    ]
+    return dict(zip(TASKS, run_worker("interpret", requests), strict=True))
+
+
+@pytest.fixture(scope="module")
+def long_answers(sources: dict[str, str], found: dict[str, list[Structure]]) -> Mapping[str, dict[str, str]]:
+    requests = [Request(sources[task], with_neighbours(found[task], 0), LONG_ROWS[task]) for task in LONG_ROWS]
+    return dict(zip(LONG_ROWS, run_worker("interpret", requests), strict=True))
+
+
+@pytest.fixture(scope="module")
+def compiled(sources: dict[str, str], found: dict[str, list[Structure]]) -> Mapping[str, dict[str, object]]:
+    requests = [
+        Request(sources[task], {first.name: first.render(first.defaults)}, {})
+        for task in TASKS
+        for first in found[task][:1]
+    ]
+    return dict(zip(TASKS, run_worker("compile", requests), strict=True))
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_structure_and_two_neighbours_are_right_at_the_small_form(task: str) -> None:
-    source = (BUILTIN / f"{task}.py").read_text()
-    found, _ = structures(source, {}, "sm_90")
-    assert len({structure.name for structure in found}) == len(found) >= 2
-    assert all(structure.name.startswith(FAMILIES[task]) for structure in found)
-    for structure in found:
+def test_structures_are_named_after_their_family_and_start_from_their_own_choices(
+    task: str, found: dict[str, list[Structure]]
+) -> None:
+    names = [structure.name for structure in found[task]]
+    assert len(set(names)) == len(names) >= 3
+    assert all(name.startswith(FAMILIES[task]) for name in names)
+    for structure in found[task]:
         assert structure.defaults.keys() == structure.choices.keys()
         assert all(value in structure.choices[name] for name, value in structure.defaults.items()), structure.name
-    small = small_form(source)
-    assert small is not None
-    assert faults(source, small, with_neighbours(found, 2)) == {}
-
-
-@pytest.mark.parametrize(
-    ("task", "small"),
-    [
-        ("softmax", {"ROWS": 3, "COLUMNS": 9001}),
-        ("layer_norm", {"ROWS": 3, "COLUMNS": 5003}),
-        ("residual_rms_norm", {"ROWS": 2, "COLUMNS": 8192}),
-        ("row_norm", {"ROWS": 3, "COLUMNS": 12345}),
-        ("cross_entropy", {"ROWS": 5, "CLASSES": 9001}),
-    ],
-)
-def test_rows_longer_than_one_block_are_right(task: str, small: dict[str, int]) -> None:
-    source = (BUILTIN / f"{task}.py").read_text()
-    found, _ = structures(source, {}, "sm_90")
-    assert faults(source, small, {structure.name: structure.render(structure.defaults) for structure in found}) == {}
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_one_structure_compiles_for_the_target_without_spills(task: str) -> None:
-    source = (BUILTIN / f"{task}.py").read_text()
-    found, _ = structures(source, {}, "sm_90")
-    modules = {found[0].name: found[0].render(found[0].defaults)}
-    answers = run_worker("compile_modules.py", {"source": source, "arch": "sm_90", "modules": modules}, False)
-    for kernels in answers.values():
+def test_every_structure_and_two_neighbours_are_right_at_the_small_form(
+    task: str, small_answers: Mapping[str, dict[str, str]]
+) -> None:
+    assert {name: fault for name, fault in small_answers[task].items() if fault} == {}
+
+
+@pytest.mark.parametrize("task", LONG_ROWS)
+def test_rows_longer_than_one_block_are_right(task: str, long_answers: Mapping[str, dict[str, str]]) -> None:
+    assert {name: fault for name, fault in long_answers[task].items() if fault} == {}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_first_structure_compiles_for_the_target_without_spills(
+    task: str, compiled: Mapping[str, dict[str, object]]
+) -> None:
+    for kernels in compiled[task].values():
         assert isinstance(kernels, list), kernels
         assert kernels
         for kernel in kernels:
@@ -123,19 +111,16 @@ def test_one_structure_compiles_for_the_target_without_spills(task: str) -> None
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_modules_stand_alone_and_explain_each_kernel(task: str) -> None:
-    source = (BUILTIN / f"{task}.py").read_text()
-    found, _ = structures(source, {}, "sm_90")
-    for structure in found:
+def test_modules_stand_alone_and_explain_each_kernel(task: str, found: dict[str, list[Structure]]) -> None:
+    for structure in found[task]:
         text = structure.render(structure.defaults)
         assert structure.render(structure.defaults) == text
-        tree = ast.parse(text)
-        imported = {
-            alias.name.split(".")[0]
-            for node in ast.walk(tree)
-            if isinstance(node, (ast.Import, ast.ImportFrom))
-            for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
-        }
+        imported: set[str] = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").split(".")[0])
         assert imported <= {"torch", "triton", "math"}
         lines = text.splitlines()
         for place, line in enumerate(lines):

@@ -1,11 +1,15 @@
-"""Run as a script: compiles the kernels that candidate modules launch at a task's large form, without a GPU.
+"""Run as a script on candidate modules: not a test itself, since triton's interpreter is chosen at import.
 
-Standard input: JSON with `source`, `arch` and `modules` (name to text). Standard output: JSON, for each
-name a list of kernels with registers, spills and shared bytes, or a text that says what is wrong.
+`interpret` (under TRITON_INTERPRET=1) judges them at the task's small form: "" or what is wrong.
+`compile` compiles, without a GPU, the kernels that they launch at the large form: for each kernel registers,
+stack, shared bytes and kinds of loads, or a text that says what is wrong.
+Standard input: JSON, a list with `source`, `small`, `arch`, `modules` (name to text) each; standard output: a list
+of answers by name.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -18,10 +22,68 @@ from typing import Any
 
 import torch
 import triton
-from interpret_modules import load
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
+
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+
+def load(text: str, folder: Path, name: str) -> types.ModuleType:
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def flat(result: Any) -> list[torch.Tensor]:
+    return [result] if isinstance(result, torch.Tensor) else list(result)
+
+
+def exact(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def judged(task: types.ModuleType, candidate: types.ModuleType) -> str:
+    torch.manual_seed(0)
+    reference = task.Model(*task.get_init_inputs())
+    model = candidate.ModelNew(*task.get_init_inputs())
+    model.load_state_dict(reference.state_dict())
+    inputs = task.get_inputs()
+    kept = [tensor.clone() for tensor in inputs]
+    with torch.no_grad():
+        found = flat(model(*inputs))
+        if any(not torch.equal(tensor, copy) for tensor, copy in zip(inputs, kept, strict=True)):
+            return "an input was changed"
+        tolerance = max(TOLERANCES[tensor.dtype] for tensor in [*inputs, *found] if tensor.is_floating_point())
+        expected = flat(reference.double()(*(exact(tensor) for tensor in inputs)))
+    if len(found) != len(expected):
+        return f"{len(found)} outputs instead of {len(expected)}"
+    for place, (got, wanted) in enumerate(zip(found, expected, strict=True)):
+        if got.shape != wanted.shape:
+            return f"output {place} has shape {tuple(got.shape)} instead of {tuple(wanted.shape)}"
+        difference = float((got.double() - wanted.double()).norm() / wanted.double().norm().clamp_min(1e-30))
+        if not difference <= tolerance:
+            return f"output {place} is off by {difference:.2e}"
+    return ""
+
+
+def interpreted(request: dict[str, Any]) -> dict[str, str]:
+    task = types.ModuleType("task")
+    exec(request["source"], task.__dict__)
+    task.__dict__.update(request["small"])
+    answers: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (name, text) in enumerate(request["modules"].items()):
+            try:
+                answers[name] = judged(task, load(text, Path(folder), f"candidate_{number}"))
+            except Exception:
+                answers[name] = traceback.format_exc()
+    return answers
+
 
 NAMES = {
     torch.float32: "fp32",
@@ -67,8 +129,7 @@ def resources(binary: bytes) -> dict[str, int]:
     return {name.lower(): int(number) for name, number in re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", text)}
 
 
-def main() -> None:
-    request = json.load(sys.stdin)
+def compiled(request: dict[str, Any]) -> dict[str, Any]:
     launches: list[tuple[Any, Any, tuple[Any, ...], dict[str, Any]]] = []
 
     def record(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
@@ -100,8 +161,9 @@ def main() -> None:
                 answers[name] = kernels
             except Exception:
                 answers[name] = traceback.format_exc()
-    json.dump(answers, sys.stdout)
+    return answers
 
 
 if __name__ == "__main__":
-    main()
+    answer = {"interpret": interpreted, "compile": compiled}[sys.argv[1]]
+    json.dump([answer(request) for request in json.load(sys.stdin)], sys.stdout)
