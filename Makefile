@@ -35,7 +35,7 @@ snapshots: setup
 	$(BIN)/python -m pytest tests/tui -m "not slow" --snapshot-update $(ARGS)
 
 screenshot: setup
-	$(BIN)/python benchmarks/../docs/make_screenshot.py
+	$(BIN)/python docs/make_screenshot.py
 
 benchmarks: setup
 	$(BIN)/python benchmarks/first_search.py

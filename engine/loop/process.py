@@ -67,9 +67,13 @@ async def _work(store: RunStore) -> int:
 
 
 async def _search(store: RunStore) -> None:
+    store.obey()
     run = store.run()
     settings = parse_run_settings(run.settings)
-    if run.state is not RunState.PAUSED and run.state is not RunState.STOPPING:
+    if run.state is RunState.STOPPING:
+        store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
+        return
+    if run.state is not RunState.PAUSED:
         store.set_state(RunState.RUNNING)
     task = store.task()
     async with AsyncExitStack() as stack:

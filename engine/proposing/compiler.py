@@ -76,7 +76,7 @@ class CompilerProposer:
             # The first of all is what torch.compile would do; the search starts from there.
             name = fresh[0] if not self._structures_offered else request.random.choice(fresh)
             structure = self._structures[name]
-            return name, structure.defaults, structure.idea
+            return name, structure.defaults, f"{name}: {structure.idea[:1].lower()}{structure.idea[1:].rstrip('.')}"
         options = self._fresh_neighbours(request.parent) if request.parent is not None else []
         if not options:
             return None
