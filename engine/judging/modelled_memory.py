@@ -89,8 +89,8 @@ def count_bytes(
         storage = str(region["storage"])
         for kind, flow in region["flows"].items():
             touched = float(flow["sectors"]) * SECTOR
-            # Lanes that lie far apart take a pass through the cache each.
-            scattered = float(flow["sectors"]) * 128 if touched > 2.0 * float(flow["bytes"]) else 0.0
+            # Every sector takes a quarter of a pass through the cache, and half of one where lanes lie far apart.
+            scattered = touched * (2.0 if touched > 4.0 * float(flow["bytes"]) else 1.0)
             result.l1 += max(float(flow["bytes"]), scattered)
             fresh = float(flow["fresh"]) * SECTOR
             sharing = max(1.0, fresh / max(1.0, min(fresh, _spanned(region))))
@@ -101,7 +101,8 @@ def count_bytes(
                 here = max(1.0, sharing / device.multiprocessors)
                 below_l1 *= 1.0 - (1.0 - 1.0 / here) * (1.0 - _miss(each, l1_room))
             for key, sectors in flow["reuse"].items():
-                distance = 1.5 * 2.0 ** int(key) * SECTOR
+                # Distances count what was touched, also again; a program holds no more than what is distinct.
+                distance = min(1.5 * 2.0 ** int(key) * SECTOR, each)
                 size = float(sectors) * SECTOR
                 near = distance * on_one / min(sharing, float(on_one))
                 missed = size if kind != "load" else size * _miss(near, l1_room)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-KERNELS = HERE / "candidates" / "kernels.py"
+CANDIDATES = HERE.parents[2] / "candidates" / "modelling"
+KERNELS = CANDIDATES / "kernels.py"
 
 
 class Worker:
@@ -53,16 +54,24 @@ class Bench:
         self._interpreter = interpreter
         self._compiler = compiler
 
-    def sample(self, call: str, *inputs: tuple[int, ...], dtype: str = "float32", **options: Any) -> dict[str, Any]:
+    def sample(
+        self, call: str, *inputs: tuple[int, ...], dtype: str = "float32", path: Path = KERNELS, **options: Any
+    ) -> dict[str, Any]:
         shapes = [{"shape": list(shape), "dtype": dtype} for shape in inputs]
-        return self._interpreter.ask(how="sample", path=str(KERNELS), call=call, inputs=shapes, options=options)
+        return self._interpreter.ask(how="sample", path=str(path), call=call, inputs=shapes, options=options)
 
     def record(
-        self, call: str, *inputs: tuple[int, ...], expected: str, dtype: str = "float32", **options: Any
+        self,
+        call: str,
+        *inputs: tuple[int, ...],
+        expected: str,
+        dtype: str = "float32",
+        path: Path = KERNELS,
+        **options: Any,
     ) -> dict[str, Any]:
         shapes = [{"shape": list(shape), "dtype": dtype} for shape in inputs]
         return self._interpreter.ask(
-            how="record", path=str(KERNELS), call=call, inputs=shapes, options=options, expected=expected
+            how="record", path=str(path), call=call, inputs=shapes, options=options, expected=expected
         )
 
     def compile(self, launches: list[dict[str, Any]], source: str | None = None, arch: str = "sm_90") -> dict[str, Any]:
