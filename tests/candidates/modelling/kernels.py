@@ -90,8 +90,17 @@ def softmax_passes(x, BLOCK=1024, num_warps=4):
 
 @triton.jit
 def matmul_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     pid = tl.program_id(0)
     across = tl.cdiv(N, BN)
@@ -121,9 +130,7 @@ def matmul(a, b, BM=128, BN=128, BK=32, GROUP=8, PRECISION="tf32", num_warps=8, 
     (M, K), N = a.shape, b.shape[1]
     out = torch.empty((M, N), device=a.device, dtype=a.dtype)
     grid = (triton.cdiv(M, BM) * triton.cdiv(N, BN),)
-    matmul_kernel[grid](
-        a, b, out, M, N, K, BM, BN, BK, GROUP, PRECISION, num_warps=num_warps, num_stages=num_stages
-    )
+    matmul_kernel[grid](a, b, out, M, N, K, BM, BN, BK, GROUP, PRECISION, num_warps=num_warps, num_stages=num_stages)
     return out
 
 
@@ -163,8 +170,9 @@ def scale(x):
 
 @triton.jit
 def transpose_kernel(x_ptr, out_ptr, M, N, BM: tl.constexpr, BN: tl.constexpr):
-    source = tl.make_block_ptr(x_ptr, (M, N), (N, 1), (tl.program_id(0) * BM, tl.program_id(1) * BN), (BM, BN), (1, 0))
-    target = tl.make_block_ptr(out_ptr, (N, M), (M, 1), (tl.program_id(1) * BN, tl.program_id(0) * BM), (BN, BM), (1, 0))
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    source = tl.make_block_ptr(x_ptr, (M, N), (N, 1), (row, column), (BM, BN), (1, 0))
+    target = tl.make_block_ptr(out_ptr, (N, M), (M, 1), (column, row), (BN, BM), (1, 0))
     x = tl.load(source, boundary_check=(0, 1), padding_option="zero")
     tl.store(target, tl.trans(x), boundary_check=(0, 1))
 
@@ -221,7 +229,7 @@ def variance_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
     mask = lanes < columns
     x = tl.load(x_ptr + row * columns + lanes, mask=mask, other=0.0)
     weight = tl.where(mask, 1.0, 0.0)
-    mean, m2, count = tl.reduce((x, tl.zeros_like(x), weight), 0, welford_combine)
+    _, m2, count = tl.reduce((x, tl.zeros_like(x), weight), 0, welford_combine)
     tl.store(out_ptr + row, m2 / count)
 
 
