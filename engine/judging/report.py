@@ -76,7 +76,12 @@ def summary(evaluation: Evaluation) -> str:
     if evaluation.time_us is not None:
         kind = next((str(c.measurement.kind) for c in evaluation.cases if c.measurement is not None), "")
         words.append(f"{evaluation.time_us:.4g} us {kind}".rstrip())
-        words.extend(f"{value:.2f}x {name}" for name, value in evaluation.speedup.items())
+        words.extend(f"{value:.2f}x {name}" for name, value in comparisons(evaluation.speedup).items())
     if evaluation.reason:
         words.append(f"in {evaluation.stage}: {evaluation.reason}" if not evaluation.correct else evaluation.reason)
     return ", ".join(words[:1]) + (": " if len(words) > 1 else "") + ", ".join(words[1:])
+
+
+def comparisons(speedup: Mapping[str, float]) -> dict[str, float]:
+    """The speedups that tell a person something: `eager_strict` only where it differs from `eager`."""
+    return {name: value for name, value in speedup.items() if name != "eager_strict" or value != speedup.get("eager")}

@@ -144,7 +144,6 @@ def _plain(error: Exception) -> CommandFailed | None:
     """The sentence and exit code of an error that a person can do something about."""
     from engine.judging.facts import MachineError
     from engine.judging.facts import TaskError as UnjudgeableTaskError
-
     from engine.loop.launch import LaunchError
     from engine.settings import SettingsError
     from engine.store.database import StoreError

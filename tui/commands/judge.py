@@ -25,9 +25,8 @@ from tui.commands.output import print_json
 @click.pass_obj
 def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_json: bool, **typed: Any) -> int:
     """Judge the candidates in FILE.py... for TASK with one warm judge; exits with 1 unless all are correct."""
-    from engine.judging.report import evaluation_json, summary
-
     from engine.api import judge
+    from engine.judging.report import evaluation_json, summary
     from engine.settings import parse_run_settings
     from engine.tasks.library import find_task
 
