@@ -26,6 +26,12 @@ from engine.records import Task
 EXIT_TIMEOUT_S = 15.0
 """How long a killed contestant may take to be gone before the nursery is given up."""
 
+BASELINES = ("eager", "compile", "compile_max")
+"""The ways in which the reference is run for comparison."""
+
+BASELINE_TIMEOUT_S = 240.0
+"""How long building, tuning and measuring one baseline may take."""
+
 _NURSERY = "engine.judging.workers.nursery"
 
 
@@ -58,6 +64,7 @@ class Crew:
         self._next = 1
         self._workers: list[Worker] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._essential: Seat | None = None
         self._closing = False
 
     # start and end
@@ -92,13 +99,53 @@ class Crew:
             self._compilers = await self._start("compile nursery", _NURSERY, single_threaded=True)
             await self._compilers.channel.send({"role": "compilers", "device": "cpu"})
             nurseries.append(self._compilers)
-        self.ready, *loaded = await asyncio.gather(
-            self._expect(self._judge, "ready"), *(self._expect(nursery, "ready") for nursery in nurseries)
+        _, *loaded = await asyncio.gather(
+            self._expect(self._judge, "opened"), *(self._expect(nursery, "ready") for nursery in nurseries)
         )
         self.toolchain = dict(loaded[0]["toolchain"])
-        self.spawn(self._follow(self._judge, self._heard_from_judge))
         for nursery in nurseries:
             self.spawn(self._follow(nursery, self._heard_from_nursery))
+        baselines = await self._fork_baselines() if self.device != "cpu" else {}
+        await self._judge.channel.send({"op": "start"})
+        self.ready = await self._started(baselines)
+        for case in self.ready["cases"]:
+            if baselines and "eager" not in case["baselines"].get("exact", {}):
+                raise MachineError(f"the task {self._task.name} cannot be timed here: {case['problem']}.")
+        # Every candidate is timed against it, so a crew without it is of no use.
+        self._essential = baselines.get("eager")
+        self.spawn(self._follow(self._judge, self._heard_from_judge))
+
+    async def _fork_baselines(self) -> dict[str, Seat]:
+        """Starts the trusted processes that run the reference in each way, on a machine with a GPU."""
+        seats = {}
+        for name in BASELINES:
+            folder = self.folder / f"baseline-{name}"
+            folder.mkdir(mode=0o700)
+            path = folder / "task.py"
+            path.write_text(self._task.source, encoding="utf-8")
+            seat = seats[name] = self.contestant()
+            ours, theirs = socket.socketpair()
+            with ours, theirs, (folder / "output.log").open("wb") as log:
+                await self.fork(seat, path, theirs, log.fileno())
+                await self._judge.channel.send({"op": "baseline", "name": name}, [ours.fileno()])
+        return seats
+
+    async def _started(self, baselines: dict[str, Seat]) -> Message:
+        """Waits until the judge is ready; a baseline that takes too long is ended, and the judge goes on without it."""
+        late: asyncio.TimerHandle | None = None
+        try:
+            while True:
+                message = await self._heard(self._judge)
+                if late is not None:
+                    late.cancel()
+                if message["event"] == "ready":
+                    return message
+                if message["event"] == "measuring":
+                    seat = baselines[message["name"]]
+                    late = asyncio.get_running_loop().call_later(BASELINE_TIMEOUT_S, self._kill_soon, seat)
+        finally:
+            if late is not None:
+                late.cancel()
 
     async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:
         home = self.folder / name.replace(" ", "-")
@@ -108,7 +155,17 @@ class Crew:
         self._workers.append(worker)
         return worker
 
+    def _kill_soon(self, seat: Seat) -> None:
+        self.spawn(self.kill(seat))
+
     async def _expect(self, worker: Worker, event: str) -> Message:
+        """The next message of a worker that is starting, which must be `event`."""
+        message = await self._heard(worker)
+        if message["event"] != event:
+            raise CrewBroken(f"the {worker.name} said {message['event']!r} where {event!r} was expected")
+        return message
+
+    async def _heard(self, worker: Worker) -> Message:
         """The next message of a worker that is starting, or its failure as an error."""
         try:
             message = await worker.channel.receive()
@@ -123,8 +180,6 @@ class Crew:
             if message["kind"] == "task":
                 raise TaskError(f"the task {self._task.name} {message['message']}.")
             raise MachineError(f"the {worker.name} cannot start: {message['message']}.")
-        if message["event"] != event:
-            raise CrewBroken(f"the {worker.name} said {message['event']!r} where {event!r} was expected")
         return message
 
     async def close(self) -> None:
@@ -184,7 +239,8 @@ class Crew:
             self._break(f"the {worker.name} ended (exit code {worker.process.returncode}): {words}")
 
     def _heard_from_judge(self, message: Message) -> None:
-        seat = self._seats.get(message["id"])
+        # A baseline that is measured for another tier has no seat of a candidate.
+        seat = self._seats.get(message.get("id", 0))
         if seat is not None:
             seat.inbox.put_nowait(message)
 
@@ -194,6 +250,8 @@ class Crew:
             return
         if message["event"] == "exited":
             seat.exited.set_result(message["code"])
+            if seat is self._essential:
+                self._break("the process that runs the reference ended")
         elif message["event"] == "unforked":
             self._break(f"the nursery could not fork: {message['message']}")
 
@@ -234,7 +292,7 @@ class Crew:
     async def introduce(self, seat: Seat, connection: socket.socket) -> None:
         """Hands the judge its end of a contestant's connection. Raises CrewBroken."""
         try:
-            await self._judge.channel.send({"id": seat.number}, [connection.fileno()])
+            await self._judge.channel.send({"op": "examine", "id": seat.number}, [connection.fileno()])
         except WireClosed as error:
             raise CrewBroken(f"the judge is gone: {error}") from error
 
@@ -249,7 +307,12 @@ class Crew:
             if not seat.exited.done():
                 await self.kill(seat)
             async with asyncio.timeout(EXIT_TIMEOUT_S):
-                return await asyncio.shield(seat.exited)
+                code = await asyncio.shield(seat.exited)
+            if self._seats.pop(seat.number, None) is not None and seat.nursery is self._nursery:
+                # Now nobody else can write to the memory that the judge lent.
+                with contextlib.suppress(WireClosed):
+                    await self._judge.channel.send({"op": "ended", "id": seat.number})
+            return code
         except TimeoutError:
             self._break("a killed candidate did not end")
         except asyncio.CancelledError:

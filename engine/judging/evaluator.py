@@ -128,14 +128,17 @@ class _Deadline:
     left_s: float
     running_since: float | None = field(default_factory=time.monotonic)
 
-    def left(self) -> float:
-        """Seconds left now."""
-        spent = time.monotonic() - self.running_since if self.running_since is not None else 0.0
-        return max(0.0, self.left_s - spent)
+    def left(self) -> float | None:
+        """Seconds left now; None while the clock stands."""
+        if self.running_since is None:
+            return None
+        return max(0.0, self.left_s - (time.monotonic() - self.running_since))
 
     def pause(self) -> None:
         """Stops the clock."""
-        self.left_s, self.running_since = self.left(), None
+        left = self.left()
+        if left is not None:
+            self.left_s, self.running_since = left, None
 
     def go_on(self) -> None:
         """Starts the clock again."""

@@ -1,8 +1,9 @@
-"""The untrusted process: imports one candidate, answers the judge's questions about it, and dies.
+"""The process that answers the judge's questions about one module, and dies.
 
-It is forked from the nursery with torch and triton loaded. Everything here shares an interpreter
-with the candidate, so nothing it says is believed: the judge checks all that can be checked from
-outside, and holds every expected value where this process cannot reach.
+Mostly a contestant: untrusted, one candidate, forked from the nursery with torch and triton loaded.
+Everything here shares an interpreter with the candidate, so nothing it says is believed: the judge
+checks all that can be checked from outside, and holds every expected value where this process cannot
+reach. The same questions are answered by baseline processes, in which the task's own Model runs.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Any
 import torch
 
 from engine.judging.wire import Channel, Message, WireClosed
-from engine.judging.workers import faults, launches
+from engine.judging.workers import faults, launches, timing
 from engine.judging.workers.exchange import map_arena
-from engine.judging.workers.values import UnsupportedValue, dtype_name, flatten, unflatten
+from engine.judging.workers.values import UnsupportedValue, dtype_name, dtype_of, flatten, unflatten
 
 
 class CandidateProblem(Exception):
@@ -31,26 +32,31 @@ class CandidateProblem(Exception):
         self.kind = kind
 
 
+Tensors = list[torch.Tensor]
+
+
 @dataclass(slots=True)
 class _Candidate:
-    """What has been made of the candidate so far."""
+    """What has been made of the module so far."""
 
     path: str
     device: str
     factory: Any = None
     model: Any = None
-    inputs: list[torch.Tensor] = field(default_factory=list)
+    inputs: Tensors = field(default_factory=list)
     input_form: Any = None
-    outputs: list[torch.Tensor] = field(default_factory=list)
-    answer: list[torch.Tensor] = field(default_factory=list)
+    outputs: Tensors = field(default_factory=list)
+    answer: Tensors = field(default_factory=list)
+    timed: timing.Call | None = None
+    flush: torch.Tensor | None = None
 
 
 def serve(connection: socket.socket, path: str, device: str) -> None:
     """Answers the judge until it hangs up.
 
     Args:
-        connection: this contestant's own socket to the judge.
-        path: the file that holds the candidate's source.
+        connection: this process's own socket to the judge.
+        path: the file that holds the module's source.
         device: `cpu` or `cuda:0`.
     """
     channel = Channel(connection)
@@ -61,12 +67,14 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         emulation.enter()
     else:
         torch.cuda.set_device(torch.device(device))
-    operations: dict[str, Callable[[_Candidate, Message, list[int]], dict[str, Any]]] = {
+    operations: dict[str, Callable[[_Candidate, Message, list[Tensors]], dict[str, Any]]] = {
         "load": _load,
         "build": _build,
         "run": _run,
         "outputs": _outputs,
         "sample": _sample,
+        "prepare": _prepare,
+        "time": _time,
     }
     while True:
         try:
@@ -74,8 +82,9 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         except WireClosed:
             return
         try:
+            arenas = _mapped(message, descriptors)
             with torch.no_grad():
-                answer = {"ok": operations[message["op"]](candidate, message, descriptors)}
+                answer = {"ok": operations[message["op"]](candidate, message, arenas)}
         except CandidateProblem as problem:
             answer = {"failed": {"kind": problem.kind, "message": faults.one_line(problem), "detail": ""}}
         except BaseException as error:
@@ -85,7 +94,14 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         channel.send(answer)
 
 
-def _load(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
+def _mapped(message: Message, descriptors: list[int]) -> list[Tensors]:
+    """The tensors of a message's arenas; descriptors belong to memfds, in their order."""
+    rest = iter(descriptors)
+    return [map_arena(handle, [next(rest)] if handle["kind"] == "memfd" else []) for handle in message["arenas"]]
+
+
+def _load(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Imports the module and finds its entry; `overrides` replaces constants of a task's module."""
     with open(candidate.path, "rb") as file:
         compile(file.read(), candidate.path, "exec")
     spec = importlib.util.spec_from_file_location("candidate", candidate.path)
@@ -94,11 +110,13 @@ def _load(candidate: _Candidate, message: Message, descriptors: list[int]) -> di
     # Triton and dataclasses look the module up by name while it runs.
     sys.modules["candidate"] = module
     spec.loader.exec_module(module)
-    factory = getattr(module, "ModelNew", None)
+    module.__dict__.update(message["overrides"])
+    entry = message["entry"]
+    factory = getattr(module, entry, None)
     if factory is None:
-        raise CandidateProblem("compile_error", "the candidate defines no class ModelNew")
+        raise CandidateProblem("compile_error", f"the candidate defines no class {entry}")
     if not (isinstance(factory, type) and issubclass(factory, torch.nn.Module)):
-        raise CandidateProblem("compile_error", "the candidate's ModelNew is no subclass of torch.nn.Module")
+        raise CandidateProblem("compile_error", f"the candidate's {entry} is no subclass of torch.nn.Module")
     candidate.factory = factory
     return {}
 
@@ -107,12 +125,14 @@ def _on_device(candidate: _Candidate) -> AbstractContextManager[Any]:
     return nullcontext() if candidate.device == "cpu" else torch.device(candidate.device)
 
 
-def _build(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
+def _build(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Constructs the model and gives it the reference's weights where names and shapes agree."""
-    inputs, state, constants = (map_arena(handle, fds) for handle, fds in _with_descriptors(message, descriptors))
+    inputs, state, constants = arenas
     candidate.inputs = inputs
     candidate.input_form = message["input_form"]
+    candidate.outputs, candidate.answer, candidate.timed = [], [], None
     arguments = unflatten(message["init"], constants)
+    _set_precision(message["tier"])
     torch.manual_seed(message["seed"])
     try:
         with _on_device(candidate):
@@ -123,21 +143,29 @@ def _build(candidate: _Candidate, message: Message, descriptors: list[int]) -> d
                 "runtime_error", f"ModelNew cannot be constructed with Model's arguments: {error}"
             ) from error
         raise
+    if candidate.device != "cpu":
+        model = model.to(candidate.device)
     if message["dtype"]:
-        model = model.to(getattr(torch, message["dtype"]))
-    candidate.model = model.to(candidate.device) if candidate.device != "cpu" else model
-    return {"unmatched": _copy_state(candidate.model, dict(zip(message["names"], state, strict=True)))}
+        model = model.to(dtype_of(message["dtype"]))
+    unmatched = _copy_state(model, dict(zip(message["names"], state, strict=True)))
+    candidate.model = _optimised(model, message["optimise"])
+    return {"unmatched": unmatched}
 
 
-def _with_descriptors(message: Message, descriptors: list[int]) -> list[tuple[dict[str, Any], list[int]]]:
-    """The arenas of a message, each with its share of the descriptors, in the order of both."""
-    rest = list(descriptors)
-    pairs = []
-    for handle in message["arenas"]:
-        count = 1 if handle["kind"] == "memfd" else 0
-        pairs.append((handle, rest[:count]))
-        rest = rest[count:]
-    return pairs
+def _set_precision(tier: str) -> None:
+    """What float32 matrix products may be computed with; the same for a candidate and what it is compared with."""
+    reduced = tier != "exact"
+    torch.set_float32_matmul_precision("high" if reduced else "highest")
+    torch.backends.cudnn.allow_tf32 = reduced
+
+
+def _optimised(model: torch.nn.Module, how: str | None) -> Any:
+    """The model as PyTorch's compiler makes it; None leaves it eager."""
+    if how is None:
+        return model
+    torch._dynamo.reset()
+    # Graphs would copy every input into their own memory, which makes the baseline slower for large ones.
+    return torch.compile(model, mode="max-autotune-no-cudagraphs" if how == "compile_max" else None)
 
 
 def _copy_state(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> list[str]:
@@ -153,24 +181,27 @@ def _copy_state(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> list[
     return unmatched
 
 
-def _call(candidate: _Candidate) -> tuple[Any, list[torch.Tensor]]:
+def _call(candidate: _Candidate) -> tuple[Any, Tensors]:
     result = candidate.model(*unflatten(candidate.input_form, candidate.inputs))
-    tensors: list[torch.Tensor] = []
-    try:
-        form = flatten(result, tensors)
-    except UnsupportedValue as error:
-        raise CandidateProblem("incorrect", f"the candidate returns {error}") from error
+    form, tensors = _flattened(result)
     if candidate.device != "cpu":
         torch.cuda.synchronize()
     return form, tensors
 
 
-def _run(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
-    """Calls the candidate once on what the input arena holds now."""
+def _flattened(result: Any) -> tuple[Any, Tensors]:
+    tensors: Tensors = []
+    try:
+        return flatten(result, tensors), tensors
+    except UnsupportedValue as error:
+        raise CandidateProblem("incorrect", f"the candidate returns {error}") from error
+
+
+def _run(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Calls the candidate once on what the input arena holds now; `names` come with new weights."""
+    for state in arenas:
+        _copy_state(candidate.model, dict(zip(message["names"], state, strict=True)))
     recorded: list[dict[str, Any]] = []
-    if message["reload"]:
-        for handle, fds in _with_descriptors(message, descriptors):
-            _copy_state(candidate.model, dict(zip(message["names"], map_arena(handle, fds), strict=True)))
     if message["record"]:
         with launches.recording(candidate.device) as launched:
             form, tensors = _call(candidate)
@@ -180,33 +211,64 @@ def _run(candidate: _Candidate, message: Message, descriptors: list[int]) -> dic
     candidate.outputs = tensors
     if candidate.answer and _fits(tensors, candidate.answer):
         _hand_over(candidate)
-    described = [[list(tensor.shape), dtype_name(tensor.dtype), tensor.device.type] for tensor in tensors]
+    described = [[list(tensor.shape), dtype_name(tensor.dtype)] for tensor in tensors]
     return {"form": form, "tensors": described, "launches": recorded}
 
 
-def _fits(tensors: list[torch.Tensor], slots: list[torch.Tensor]) -> bool:
+def _fits(tensors: Tensors, slots: Tensors) -> bool:
     return len(tensors) == len(slots) and all(
         tensor.shape == slot.shape and tensor.dtype == slot.dtype for tensor, slot in zip(tensors, slots, strict=True)
     )
 
 
 def _hand_over(candidate: _Candidate) -> None:
+    if not _fits(candidate.outputs, candidate.answer):
+        raise CandidateProblem("incorrect", "the candidate's outputs change shape or dtype from call to call")
     for tensor, slot in zip(candidate.outputs, candidate.answer, strict=True):
         slot.copy_(tensor)
     if candidate.device != "cpu":
         torch.cuda.synchronize()
 
 
-def _outputs(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
-    """Maps the arena for outputs and copies the last call's into it; later calls do so themselves."""
-    ((handle, fds),) = _with_descriptors(message, descriptors)
-    candidate.answer = map_arena(handle, fds)
-    if not _fits(candidate.outputs, candidate.answer):
-        raise CandidateProblem("incorrect", "the candidate's outputs change shape or dtype from call to call")
+def _outputs(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Copies the last call's outputs into the arena given; later calls do so themselves."""
+    (candidate.answer,) = arenas
     _hand_over(candidate)
     return {}
 
 
-def _sample(candidate: _Candidate, message: Message, descriptors: list[int]) -> dict[str, Any]:
+def _sample(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Runs the candidate at the large form without memory and returns what its launches would move."""
     return launches.sample(candidate.factory, message["large"])
+
+
+def _prepare(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Gets ready for timed blocks that take their inputs from several sets in turn.
+
+    `mode` is `launch` or `graph`; `cache` is `cold` or `warm`.
+    """
+    (together,) = arenas
+    sets = message["sets"]
+    width = len(together) // sets
+    arguments = [
+        unflatten(candidate.input_form, together[index * width : (index + 1) * width]) for index in range(sets)
+    ]
+    model = candidate.model
+
+    def call(index: int) -> Any:
+        return model(*arguments[index % sets])
+
+    candidate.timed = timing.captured(call, sets) if message["mode"] == "graph" else call
+    candidate.flush = timing.flush_buffer(torch.device(candidate.device)) if message["cache"] == "cold" else None
+    return {}
+
+
+def _time(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Runs one timed block; without `calls` only what surrounds them, with `keep` the last outputs are handed over."""
+    assert candidate.timed is not None
+    call = candidate.timed if message["calls"] else None
+    block = timing.run_block(call, message["iterations"], candidate.flush)
+    if message["keep"]:
+        _, candidate.outputs = _flattened(block.last)
+        _hand_over(candidate)
+    return {"times_us": block.times_us, "peak_bytes": block.peak_bytes}

@@ -13,32 +13,17 @@ from typing import Any
 import torch
 
 from engine.judging.settings import JudgeSettings
-from engine.judging.wire import Channel, Message, WireClosed, WireError
+from engine.judging.wire import Message
 from engine.judging.workers import numerics
+from engine.judging.workers.answerer import Answerer, Fault, forged
 from engine.judging.workers.exchange import Arena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.reference import TRIALS, Question, Reference, Trial
 from engine.judging.workers.values import describe_structure, dtype_name, same_structure
 
-MAX_ANSWER_BYTES = 16 << 20
-"""The largest answer taken from a contestant."""
-
-_KINDS = ("compile_error", "runtime_error", "out_of_memory", "incorrect")
-
 Report = Callable[[Message], None]
-
-
-class Fault(Exception):
-    """The examination ends with this verdict and reason."""
-
-    def __init__(self, verdict: str, reason: str, detail: str = "", labels: Sequence[str] = ()) -> None:
-        super().__init__(reason)
-        self.verdict, self.reason, self.detail, self.labels = verdict, reason, detail, tuple(labels)
-
-
-class Gone(Exception):
-    """The contestant ended; the engine knows how and why."""
+Arenas = Callable[[Sequence[torch.Tensor]], Arena]
 
 
 @dataclass(slots=True)
@@ -88,53 +73,35 @@ class Examination:
 
     def __init__(
         self,
-        channel: Channel,
+        answerer: Answerer,
         case: int,
         reference: Reference,
         large: LargeForm | None,
         settings: JudgeSettings,
-        arenas: Callable[[str, Sequence[torch.Tensor]], Arena],
+        arenas: Arenas,
         report: Report,
     ) -> None:
         """One case of one candidate.
 
         Args:
-            channel: the judge's end of the contestant's socket.
+            answerer: the contestant.
             case: the case's place in the task.
             reference: the form of the case that the contestant answers for.
             large: the form that is modelled where there is no GPU.
             settings: the run's settings.
-            arenas: makes or lends shared memory for the tensors given, by purpose.
+            arenas: makes shared memory for the tensors given; whoever made it takes it back.
             report: tells the engine of progress.
         """
         self.reference = reference
         self.findings = Findings()
         self._case = case
         self._large = large
-        self._channel = channel
+        self._answerer = answerer
         self._settings = settings
         self._arenas = arenas
         self._report = report
         self._inputs: Arena | None = None
-        self._outputs: Arena | None = None
-
-    # talking to the contestant
-
-    def ask(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
-        """One question and its answer. Raises Fault for a failure and Gone when the contestant ended."""
-        try:
-            self._channel.send(message, descriptors)
-            answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
-        except WireClosed as error:
-            raise Gone from error
-        except WireError as error:
-            raise _forged() from error
-        if isinstance(answer.get("ok"), dict):
-            return dict(answer["ok"])
-        failed = answer.get("failed")
-        if not isinstance(failed, dict) or failed.get("kind") not in _KINDS:
-            raise _forged()
-        raise Fault(failed["kind"], one_line(failed.get("message", "")), str(failed.get("detail", ""))[:8000])
+        self.outputs: Arena | None = None
 
     def enter(self, stage: str) -> None:
         """Names the stage that begins, for the screen and for the verdict."""
@@ -143,14 +110,18 @@ class Examination:
 
     # the stages
 
-    def load(self) -> None:
-        """Has the contestant import the candidate; once, whatever the number of cases."""
-        self.enter("load")
-        self.ask({"op": "load"})
+    def run(self, load: bool) -> None:
+        """Load, compile and correct, and the run at the large form where times are modelled.
 
-    def run(self) -> None:
-        """Compile and correct, and the run at the large form. Raises Fault or Gone where the candidate fails."""
+        Args:
+            load: whether the contestant must import the candidate first; once, whatever the number of cases.
+
+        Raises:
+            Fault, Gone: the candidate does not get through.
+        """
         self.enter("load")
+        if load:
+            self._answerer.ask({"op": "load", "entry": "ModelNew", "overrides": {}})
         first = self._own_question(TRIALS[0])
         self._build(first)
         self.enter("compile")
@@ -182,7 +153,7 @@ class Examination:
         }
         if large.contestant:
             try:
-                answer = self.ask({"op": "sample", "large": large.contestant})
+                answer = self._answerer.ask({"op": "sample", "large": large.contestant})
                 message["trace"] = answer.get("trace")
                 self._note_writers(answer)
             except Fault as fault:
@@ -208,53 +179,55 @@ class Examination:
     def _build(self, question: Question) -> None:
         names, state = self.reference.state()
         constants = self.reference.init_constants
-        self._inputs = self._arenas("inputs", question.tensors)
-        weights, constant = self._arenas("weights", state), self._arenas("constants", constants)
+        self._inputs = self._arenas(question.tensors)
+        weights, constant = self._arenas(state), self._arenas(constants)
         weights.write(state)
         constant.write(constants)
-        arenas = (self._inputs, weights, constant)
-        answer = self.ask(
+        answer = self._answerer.ask(
             {
                 "op": "build",
-                "arenas": [arena.handle() for arena in arenas],
                 "init": self.reference.init_form,
                 "input_form": question.form,
                 "names": names,
                 "seed": self.reference.weight_seed,
                 "dtype": self._settings.dtype,
+                "tier": "exact",
+                "optimise": None,
             },
-            [descriptor for arena in arenas for descriptor in arena.descriptors()],
+            [self._inputs, weights, constant],
         )
-        for arena in (weights, constant):
-            arena.close()
-        unmatched = answer.get("unmatched") or []
+        unmatched = answer.get("unmatched")
+        if not isinstance(unmatched, list):
+            raise forged()
         detail = f"{len(names) - len(unmatched)} of {len(names)} weights copied by name and shape"
         self.findings.checks.append({"name": "weights", "passed": not unmatched, "detail": detail})
 
     def _call(self, question: Question, record: bool = False) -> Message:
-        """Lets the candidate answer a question; what it did to its inputs is checked as well."""
+        """Lets the candidate answer a question, with the weights that go with it."""
         assert self._inputs is not None
         self._inputs.write(question.tensors)
-        message: Message = {"op": "run", "record": record, "reload": False}
-        descriptors: list[int] = []
-        arena: Arena | None = None
+        names: list[str] = []
+        arenas: list[Arena] = []
         if question.trial.weights != "initial":
             names, state = self.reference.state(question.trial.weights)
-            arena = self._arenas("weights", state)
-            arena.write(state)
-            message |= {"reload": True, "names": names, "arenas": [arena.handle()]}
-            descriptors = arena.descriptors()
-        if self._outputs is not None:
-            self._outputs.poison()
-        answer = self.ask(message, descriptors)
-        if arena is not None:
-            arena.close()
-        return answer
+            arenas.append(self._arenas(state))
+            arenas[0].write(state)
+        if self.outputs is not None:
+            self.outputs.poison()
+        return self._answerer.ask({"op": "run", "record": record, "names": names}, arenas)
 
     def _check(self, question: Question, answer: Message) -> None:
         """Compares an answer with the truth and merges the distance into the findings."""
         outputs = self._collect(question, answer)
         self._check_inputs(question)
+        self._compare(question, outputs)
+
+    def check_timed(self, question: Question) -> None:
+        """Compares the outputs of a timed call, which lie in the arena, with the truth."""
+        assert self.outputs is not None
+        self._compare(question, self.outputs.read())
+
+    def _compare(self, question: Question, outputs: list[torch.Tensor]) -> None:
         found = numerics.distance(outputs, question.truth)
         gate = numerics.exact_gate([tensor.dtype for tensor in question.truth.own], question.noise)
         tier = numerics.tier(found, gate)
@@ -284,24 +257,24 @@ class Examination:
             got, want = describe_structure(answer.get("form")), describe_structure(question.answer_form)
             raise Fault("incorrect", one_line(f"the candidate returns {got} where the reference returns {want}"))
         if not isinstance(tensors, list) or len(tensors) != len(expected):
-            raise _forged()
+            raise forged()
         for index, (described, own) in enumerate(zip(tensors, expected, strict=True)):
             self._check_kind(index, described, own, several=len(expected) > 1)
-        if self._outputs is None:
-            self._outputs = self._arenas("outputs", expected)
-            self._outputs.poison()
-            self.ask({"op": "outputs", "arenas": [self._outputs.handle()]}, self._outputs.descriptors())
-        return self._outputs.read()
+        if self.outputs is None:
+            self.outputs = self._arenas(expected)
+            self.outputs.poison()
+            self._answerer.ask({"op": "outputs"}, [self.outputs])
+        return self.outputs.read()
 
     def _structure_agrees(self, form: Any, expected: Any) -> bool:
         try:
             return same_structure(form, expected)
         except (ValueError, TypeError, IndexError, RecursionError) as error:
-            raise _forged() from error
+            raise forged() from error
 
     def _check_kind(self, index: int, described: Any, own: torch.Tensor, several: bool) -> None:
-        if not (isinstance(described, list) and len(described) == 3 and isinstance(described[0], list)):
-            raise _forged()
+        if not (isinstance(described, list) and len(described) == 2 and isinstance(described[0], list)):
+            raise forged()
         shape, dtype = described[0], described[1]
         name = f"output {index}" if several else "the output"
         if shape != list(own.shape):
@@ -338,17 +311,6 @@ class Examination:
         self.findings.kernels = launches if isinstance(launches, list) else []
         if not self.findings.kernels:
             self.findings.labels.add("no_triton")
-
-    def close(self) -> None:
-        """Gives shared memory back."""
-        for arena in (self._inputs, self._outputs):
-            if arena is not None:
-                arena.close()
-
-
-def _forged() -> Fault:
-    """What the contestant's own code never says was written by the candidate."""
-    return Fault("tampered", "the candidate wrote on the judge's private channel")
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

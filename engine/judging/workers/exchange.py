@@ -1,8 +1,8 @@
 """Memory that judge and contestant share: one arena for inputs, one for weights, one for outputs.
 
 The judge allocates every arena and alone hands out handles, so that nothing it maps or opens comes
-from a candidate: a memfd where there is no GPU, CUDA IPC where there is one. On a GPU arenas live in
-their own memory pool, because IPC opens whole allocator segments to the other side. Whatever the
+from a candidate: a memfd where there is no GPU, CUDA IPC where there is one. On a GPU each arena has a
+memory pool of its own, because IPC opens whole allocator segments to the other side. Whatever the
 contestant wrote is copied into the judge's private memory before it is looked at; memfds are read
 with `pread` and sealed against shrinking, since a mapping could be cut off under the judge.
 """
@@ -14,6 +14,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -159,28 +160,23 @@ class MemfdArena:
 
 
 class CudaArena:
-    """Shared memory on a GPU: one flat allocation in a pool that holds nothing else.
+    """Shared memory on a GPU: one flat allocation in a pool of its own, since IPC opens a whole segment.
 
-    An arena is lent to one contestant after another: torch keeps memory that it has exported until
-    every receiver said that it is done, and a killed one never says so.
+    An arena is lent to one process after another: torch keeps memory that it has exported until every
+    receiver said that it is done, and a killed one never says so.
     """
 
-    def __init__(self, size: int, device: torch.device, pool: Any) -> None:
+    def __init__(self, size: int, device: torch.device, owner: CudaArenas) -> None:
         from torch.multiprocessing.reductions import reduce_tensor
 
         self.slots: list[Slot] = []
         self.size = size
-        with torch.cuda.use_mem_pool(pool, device):
+        self._owner = owner
+        self._pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(self._pool, device):
             self._memory = torch.empty(size, dtype=torch.uint8, device=device)
         _, arguments = reduce_tensor(self._memory)  # type: ignore[no-untyped-call]
         self._handle = [_packed(argument) for argument in arguments]
-
-    def lend(self, tensors: Sequence[torch.Tensor]) -> CudaArena:
-        """Lays the arena out anew for `tensors`, which must fit."""
-        self.slots, needed = lay_out(tensors)
-        if needed > self.size:
-            raise ValueError(f"{needed} bytes do not fit into an arena of {self.size}")
-        return self
 
     def handle(self) -> dict[str, Any]:
         """See Arena."""
@@ -208,7 +204,36 @@ class CudaArena:
         torch.cuda.synchronize(self._memory.device)
 
     def close(self) -> None:
-        """See Arena; the memory itself stays for the next contestant."""
+        """See Arena; the memory itself stays for the next process. The last one must have ended."""
+        self._owner.give_back(self)
+
+
+class CudaArenas:
+    """Lends arenas on one GPU and takes them back. Safe to use from several threads."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._free: list[CudaArena] = []
+        self._lock = threading.Lock()
+
+    def lend(self, tensors: Sequence[torch.Tensor]) -> CudaArena:
+        """The smallest free arena that holds copies of `tensors` without wasting more than half, or a new one."""
+        slots, size = lay_out(tensors)
+        with self._lock:
+            fitting = [arena for arena in self._free if size <= arena.size <= max(2 * size, 2 << 20)]
+            if fitting:
+                arena = min(fitting, key=lambda arena: arena.size)
+                self._free.remove(arena)
+            else:
+                arena = CudaArena(size, self._device, self)
+        arena.slots = slots
+        return arena
+
+    def give_back(self, arena: CudaArena) -> None:
+        """Takes an arena whose process has ended, and leaves nothing in it for the next one."""
+        arena.poison()
+        with self._lock:
+            self._free.append(arena)
 
 
 def _view(memory: torch.Tensor, slot: Slot) -> torch.Tensor:

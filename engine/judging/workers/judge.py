@@ -12,27 +12,33 @@ import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import large_form
-from engine.judging.workers.examination import Examination, Fault, Findings, Gone
+from engine.judging.workers.answerer import Answerer, Fault, Gone
+from engine.judging.workers.clock import Baseline
+from engine.judging.workers.examination import Examination, Findings
 from engine.judging.workers.exchange import Arena, MemfdArena
+from engine.judging.workers.faults import one_line
+from engine.judging.workers.gpu import Gpu
 from engine.judging.workers.large_form import LargeForm
-from engine.judging.workers.reference import TRIALS, Reference, TaskProblem, load_module
+from engine.judging.workers.reference import TRIALS, Reference, TaskProblem, Trial, load_module
 from engine.judging.workers.values import dtype_name, dtype_of
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One case of the task: what it weighs, and both of its forms."""
+    """One case of the task: what it weighs, both of its forms, and the constants that make it."""
 
     name: str
     weight: float
     reference: Reference
     large: LargeForm | None
+    overrides: dict[str, Any]
 
 
 class Judge:
@@ -44,6 +50,9 @@ class Judge:
         self._device = device
         self._task = task
         self._cases = [self._open_case(case) for case in task["cases"]]
+        # Memory that contestants map, until the engine says that they have ended.
+        self._lent: dict[int, list[Arena]] = {}
+        self._gpu = Gpu(settings, torch.device(device), self._measuring) if device != "cpu" else None
 
     def _open_case(self, case: Message) -> _Case:
         constants = dict(case["overrides"])
@@ -51,70 +60,83 @@ class Judge:
             constants |= case["small_overrides"]
         module = load_module(self._task["source"], constants, "task")
         dtype = dtype_of(self._settings.dtype) if self._settings.dtype else None
-        reference = Reference(module, self._device, dtype, self._settings.seed)
+        reference = Reference(module, self._device, dtype, self._settings.seed, _kept_bytes(self._device))
         reference.question(TRIALS[0])
-        large = None
-        if self._device == "cpu":
-            large = large_form.describe(load_module(self._task["source"], case["overrides"], "task"), dtype)
-        return _Case(case["name"], case["weight"], reference, large)
+        large = large_form.describe(load_module(self._task["source"], case["overrides"], "task"), dtype)
+        return _Case(case["name"], case["weight"], reference, large, dict(case["overrides"]))
 
-    def facts(self) -> Message:
-        """What the engine tells people of the task before any candidate."""
-        return {
-            "event": "ready",
-            "name": "cpu" if self._device == "cpu" else torch.cuda.get_device_name(self._device),
-            "toolchain": _toolchain(self._device),
-            "cases": [self._case_facts(case) for case in self._cases],
-        }
+    def _measuring(self, name: str) -> None:
+        self._channel.send({"event": "measuring", "name": name})
 
-    def _case_facts(self, case: _Case) -> Message:
-        if case.large is not None and case.large.contestant:
-            inputs = [{"shape": item["shape"], "dtype": item["dtype"]} for item in case.large.contestant["inputs"]]
-        else:
-            _, tensors = case.reference.draw(TRIALS[0])
-            inputs = [{"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)} for tensor in tensors]
-        return {
-            "name": case.name,
-            "weight": case.weight,
-            "inputs": inputs,
-            "cost": case.large.cost if case.large is not None else None,
-            "bound": case.large.cost["bound"] if case.large is not None and case.large.cost is not None else None,
-            "bound_us": None,
-            "problem": case.large.problem if case.large is not None else "",
-            "baselines": {},
-        }
+    # what the engine asks for
 
     def serve(self) -> None:
         """Runs until the engine hangs up."""
-        self._channel.send(self.facts())
+        self._channel.send({"event": "opened"})
         while True:
             try:
                 message, descriptors = self._channel.receive(max_descriptors=1)
             except WireClosed:
                 return
-            connection = Channel.from_descriptor(descriptors[0])
-            threading.Thread(target=self._examine, args=(message["id"], connection), daemon=True).start()
+            if message["op"] == "examine":
+                connection = Channel.from_descriptor(descriptors[0])
+                threading.Thread(target=self._examine, args=(message["id"], connection), daemon=True).start()
+            elif message["op"] == "ended":
+                for arena in self._lent.pop(message["id"], []):
+                    arena.close()
+            elif message["op"] == "baseline":
+                assert self._gpu is not None
+                answerer = Answerer(Channel.from_descriptor(descriptors[0]))
+                self._gpu.clock.add(Baseline(message["name"], answerer))
+            elif message["op"] == "start":
+                if self._gpu is not None:
+                    for index, case in enumerate(self._cases):
+                        self._gpu.measure_baselines(index, case.reference, case.overrides)
+                self._channel.send(self._facts())
+
+    def _facts(self) -> Message:
+        """What the engine tells people of the task before any candidate."""
+        return {
+            "event": "ready",
+            "name": "cpu" if self._device == "cpu" else torch.cuda.get_device_name(self._device),
+            "toolchain": _toolchain(self._device),
+            "cases": [self._case_facts(index, case) for index, case in enumerate(self._cases)],
+        }
+
+    def _case_facts(self, index: int, case: _Case) -> Message:
+        large = case.large
+        if large is not None and large.contestant:
+            inputs = [{"shape": item["shape"], "dtype": item["dtype"]} for item in large.contestant["inputs"]]
+        else:
+            _, tensors = case.reference.draw(TRIALS[0])
+            inputs = [{"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)} for tensor in tensors]
+        cost = large.cost if large is not None else None
+        facts: Message = {
+            "name": case.name,
+            "weight": case.weight,
+            "inputs": inputs,
+            "cost": cost if self._gpu is None else None,
+            "bound": cost["bound"] if cost is not None else None,
+            "bound_us": None,
+            "problem": large.problem if large is not None else "",
+            "baselines": {},
+        }
+        if self._gpu is not None:
+            facts["baselines"] = self._gpu.times(index)
+            facts["bound_us"] = self._gpu.bound_us(cost["bound"]) if cost is not None else None
+            facts["problem"] = "; ".join(filter(None, [facts["problem"], *self._gpu.problems()]))
+        return facts
+
+    # one candidate
 
     def _examine(self, number: int, connection: Channel) -> None:
         """Examines one candidate on every case; its last message is the verdict, whatever happens."""
-
-        def report(message: Message) -> None:
-            self._channel.send({"id": number, **message})
-
+        answerer = Answerer(connection)
         done: list[Findings] = []
         verdict: Message = {"verdict": "correct", "reason": "", "detail": ""}
         try:
             for index, case in enumerate(self._cases):
-                examination = Examination(
-                    connection, index, case.reference, case.large, self._settings, self._arena, report
-                )
-                done.append(examination.findings)
-                try:
-                    if index == 0:
-                        examination.load()
-                    examination.run()
-                finally:
-                    examination.close()
+                self._examine_case(number, index, case, answerer, done)
         except Fault as fault:
             done[-1].labels.update(fault.labels)
             verdict = {"verdict": fault.verdict, "reason": fault.reason, "detail": fault.detail}
@@ -125,16 +147,56 @@ class Judge:
         except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
-            reason = f"the judge failed: {type(error).__name__}: {error}"
+            reason = one_line(f"the judge failed: {type(error).__name__}: {error}")
             verdict = {"verdict": "infrastructure_error", "reason": reason, "detail": ""}
         finally:
-            connection.close()
+            answerer.close()
         # The engine is gone where nobody listens; the main thread notices too.
         with contextlib.suppress(WireClosed):
-            report({"event": "verdict", **verdict, "cases": [findings.to_json() for findings in done]})
+            self._report(number, {"event": "verdict", **verdict, "cases": [findings.to_json() for findings in done]})
 
-    def _arena(self, purpose: str, tensors: Sequence[torch.Tensor]) -> Arena:
-        return MemfdArena(tensors)
+    def _report(self, number: int, message: Message) -> None:
+        self._channel.send({"id": number, **message})
+
+    def _examine_case(self, number: int, index: int, case: _Case, answerer: Answerer, done: list[Findings]) -> None:
+        def arenas(tensors: Sequence[torch.Tensor]) -> Arena:
+            arena = MemfdArena(tensors) if self._gpu is None else self._gpu.arenas.lend(tensors)
+            self._lent.setdefault(number, []).append(arena)
+            return arena
+
+        def report(message: Message) -> None:
+            self._report(number, message)
+
+        def waiting(begins: bool) -> None:
+            report({"event": "waiting" if begins else "goes_on"})
+
+        modelled = case.large if self._gpu is None else None
+        examination = Examination(answerer, index, case.reference, modelled, self._settings, arenas, report)
+        findings = examination.findings
+        done.append(findings)
+        if self._gpu is None:
+            examination.run(load=index == 0)
+            return
+        with self._gpu.lock.shared(waiting):
+            examination.run(load=index == 0)
+        examination.enter("time")
+
+        def check(trial: Trial) -> None:
+            findings.stage = "after"
+            examination.check_timed(case.reference.fresh(trial))
+            findings.stage = "time"
+
+        measured = self._gpu.clock.measure(
+            answerer, index, case.reference, case.overrides, findings.tier, check, waiting, arenas
+        )
+        findings.measurement = measured.to_json()
+
+
+def _kept_bytes(device: str) -> int:
+    """Questions worth keeping: a part of what the device has."""
+    if device == "cpu":
+        return 2 << 30
+    return int(torch.cuda.get_device_properties(device).total_memory) // 16
 
 
 def _toolchain(device: str) -> dict[str, str]:
@@ -167,6 +229,9 @@ def main(channel: Channel) -> None:
         return
     if device == "cpu":
         torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(torch.device(device))
+        torch.backends.cudnn.allow_tf32 = False
     channel.send({"event": "device", "device": device})
     try:
         judge = Judge(channel, settings, device, message["task"])

@@ -13,7 +13,6 @@ import signal
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,11 +34,6 @@ def die_with_parent(parent: int) -> None:
 def adopt_orphans() -> None:
     """Makes this process the new parent of descendants whose own parent ended, so that none escapes."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def forbid_inspection() -> None:
-    """Closes this process's memory and descriptors to others of the same user (ptrace, /proc/PID/mem)."""
-    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def children() -> list[int]:

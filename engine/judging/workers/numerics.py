@@ -19,7 +19,7 @@ TIERS = ("exact", "reduced", "bf16", "none")
 
 _REDUCED = 2e-3
 _BF16 = 1.5e-2
-_SINGLE_ERROR = 50.0
+_SINGLE_ERROR = 10.0
 """How many times the gate the largest single error may be, relative to that element plus the spread."""
 
 OFFICIAL_TOLERANCE = {torch.float32: 1e-4}

@@ -153,11 +153,28 @@ def _contestants(device: str, arch: str) -> Serve:
 
     assert triton.language
     launches.install(device, arch)
+    if device != "cpu":
+        _load_driver_utilities()
 
     def serve(connection: socket.socket, message: Message) -> None:
         contestant.serve(connection, message["path"], device)
 
     return serve
+
+
+def _load_driver_utilities() -> None:
+    """Builds Triton's driver module once, which each contestant would build with a C compiler in its own cache.
+
+    It only links to the driver's library; nothing is asked of the GPU. Where a version of Triton works
+    otherwise, contestants build it themselves.
+    """
+    with contextlib.suppress(Exception):
+        from triton.backends.nvidia import driver
+
+        utilities: Any = driver.CudaUtils
+        utilities()
+        if hasattr(utilities, "instance"):
+            utilities.__init__ = lambda self: None
 
 
 def _compilers() -> Serve:

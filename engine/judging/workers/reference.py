@@ -26,9 +26,6 @@ from engine.judging.workers.values import UnsupportedValue, flatten, unflatten
 DRAWS = 5
 """Secret seeds that every candidate must answer for."""
 
-_KEPT_BYTES = 2 << 30
-"""Expected outputs that are kept for the next candidate; above this they are computed again."""
-
 _HALF_RANGE = 4.0
 
 
@@ -109,7 +106,27 @@ def load_module(source: str, overrides: Mapping[str, Any], name: str) -> types.M
 class Reference:
     """One form of one case on one device. Safe to use from several threads."""
 
-    def __init__(self, module: types.ModuleType, device: str, dtype: torch.dtype | None, secret: int) -> None:
+    def __init__(
+        self,
+        module: types.ModuleType,
+        device: str,
+        dtype: torch.dtype | None,
+        secret: int,
+        kept_bytes: int = 2 << 30,
+    ) -> None:
+        """Makes the reference model.
+
+        Args:
+            module: the task's module at the wanted form.
+            device: `cpu` or `cuda:0`.
+            dtype: what floating inputs and weights are cast to; None keeps the task's own.
+            secret: what inputs and weights are drawn from.
+            kept_bytes: questions that are kept for the next candidate; above this they are made again.
+
+        Raises:
+            TaskProblem: the task's code fails.
+        """
+        self._limit = kept_bytes
         self.device = torch.device(device)
         self.dtype = dtype
         self._module = module
@@ -205,10 +222,17 @@ class Reference:
                 return self._kept[trial]
             question = self._ask(trial)
             size = question.bytes if question is not None else 0
-            if self._kept_bytes + size <= _KEPT_BYTES:
+            if self._kept_bytes + size <= self._limit:
                 self._kept[trial] = question
                 self._kept_bytes += size
             return question
+
+    def fresh(self, trial: Trial) -> Question:
+        """The question of a trial without variation, made anew and not kept."""
+        with self._lock:
+            question = self._ask(trial)
+        assert question is not None
+        return question
 
     def _ask(self, trial: Trial) -> Question | None:
         varies = bool(trial.change) or trial.weights != "initial"

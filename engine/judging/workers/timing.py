@@ -5,7 +5,7 @@ What it needs from torch is taken when this module is loaded, before any candida
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,13 @@ import torch
 
 _Event: Any = torch.cuda.Event
 _synchronize = torch.cuda.synchronize
+_reset_peak = torch.cuda.reset_peak_memory_stats
+_peak = torch.cuda.max_memory_allocated
 
 FLUSH_BYTES = 256 << 20
 """What is written between two calls at least, so that nothing useful stays in the L2 cache."""
+
+Call = Callable[[int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +37,49 @@ def flush_buffer(device: torch.device) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 
-def run_block(call: Callable[[int], Any], iterations: int, flush: torch.Tensor | None) -> Block:
+def captured(call: Call, sets: int) -> Call:
+    """The call recorded as one CUDA graph for each set of inputs, and replayed."""
+    for index in range(sets):
+        call(index)
+    _synchronize()
+    graphs: list[tuple[Any, Any]] = []
+    for index in range(sets):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = call(index)
+        graphs.append((graph, result))
+
+    def replay(index: int) -> Any:
+        graph, result = graphs[index % sets]
+        graph.replay()
+        return result
+
+    return replay
+
+
+def run_block(call: Call | None, iterations: int, flush: torch.Tensor | None) -> Block:
     """Runs `call(i)` for each iteration between two device events.
 
     Args:
-        call: the timed work on the inputs of iteration i.
+        call: the timed work on the inputs of iteration i; None runs all but the work, so that the judge can
+            subtract it from its own wall time.
         iterations: how many calls.
         flush: overwritten before each call; None leaves the cache warm.
     """
-    starts = [_Event(enable_timing=True) for _ in range(iterations)]
-    ends = [_Event(enable_timing=True) for _ in range(iterations)]
-    torch.cuda.reset_peak_memory_stats()
+    starts: Sequence[Any] = [_Event(enable_timing=True) for _ in range(iterations)]
+    ends: Sequence[Any] = [_Event(enable_timing=True) for _ in range(iterations)]
+    _reset_peak()
     last = None
     _synchronize()
     for index in range(iterations):
         if flush is not None:
             flush.zero_()
         starts[index].record()
-        last = call(index)
+        if call is not None:
+            last = call(index)
         ends[index].record()
     _synchronize()
+    if call is None:
+        return Block([], 0, None)
     times = [start.elapsed_time(end) * 1000.0 for start, end in zip(starts, ends, strict=True)]
-    return Block(times, int(torch.cuda.max_memory_allocated()), last)
+    return Block(times, int(_peak()), last)

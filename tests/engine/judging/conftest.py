@@ -21,10 +21,10 @@ SMALL = {"ROWS": 7, "COLUMNS": 50}
 
 
 class Model(nn.Module):
-    def __init__(self, factor):
+    def __init__(self, factor, columns):
         super().__init__()
         self.factor = factor
-        self.bias = nn.Parameter(torch.randn(COLUMNS))
+        self.bias = nn.Parameter(torch.randn(columns))
 
     def forward(self, x):
         return x * self.factor + self.bias
@@ -35,7 +35,7 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return [3.0]
+    return [3.0, COLUMNS]
 """
 
 SCALE_CANDIDATE = """
@@ -56,10 +56,10 @@ def scale_kernel(x_ptr, bias_ptr, y_ptr, factor, columns, BLOCK: tl.constexpr):
 
 
 class ModelNew(nn.Module):
-    def __init__(self, factor):
+    def __init__(self, factor, columns):
         super().__init__()
         self.factor = factor
-        self.bias = nn.Parameter(torch.zeros(SIZE))
+        self.bias = nn.Parameter(torch.zeros(columns))
 
     def forward(self, x):
         y = torch.empty_like(x)
@@ -73,9 +73,8 @@ def make_task(source: str, small: dict[str, object] | None = None, name: str = "
 
 
 def scale_candidate(change: tuple[str, str] = ("", "")) -> str:
-    source = SCALE_CANDIDATE.replace("SIZE", "50")
-    assert change[0] in source
-    return source.replace(*change)
+    assert change[0] in SCALE_CANDIDATE
+    return SCALE_CANDIDATE.replace(*change)
 
 
 @pytest.fixture(scope="session")

@@ -86,7 +86,7 @@ async def test_an_honest_candidate_is_correct_and_exact(judge: Evaluator) -> Non
         (in_forward("[torch.empty(1 << 28) for _ in range(40)]"), Verdict.OUT_OF_MEMORY, "compile", "memory"),
         (in_forward("import os; os.kill(os.getpid(), 11)"), Verdict.RUNTIME_ERROR, "compile", "segmentation fault"),
         (
-            scale_candidate(("self, factor", "self, factor, more")),
+            scale_candidate(("self, factor, columns", "self, factor")),
             Verdict.RUNTIME_ERROR,
             "load",
             "cannot be constructed with Model's arguments",

@@ -27,10 +27,10 @@ from tests.engine.judging.conftest import SCALE_TASK, make_task
             "the task scale cannot be imported: ModuleNotFoundError: No module named 'nowhere_xyz'.",
         ),
         (
-            SCALE_TASK.replace("[3.0]", "[object()]"),
+            SCALE_TASK.replace("[3.0, COLUMNS]", "[object()]"),
             "the task scale gives its constructor a value of type object, which",
         ),
-        (SCALE_TASK.replace("[3.0]", "[]"), "the task scale fails in Model: TypeError: "),
+        (SCALE_TASK.replace("[3.0, COLUMNS]", "[]"), "the task scale fails in Model: TypeError: "),
     ],
 )
 async def test_a_bad_task_is_refused_in_one_sentence(cpu_settings: JudgeSettings, source: str, sentence: str) -> None:

@@ -1,0 +1,86 @@
+"""The judge's side of a process that answers calls: a contestant, or a trusted one that runs the reference.
+
+Every answer is bounded and checked for shape here, because a candidate's code shares the process
+that gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.judging.wire import Channel, Message, WireClosed, WireError
+from engine.judging.workers.exchange import Arena
+from engine.judging.workers.faults import one_line
+
+MAX_ANSWER_BYTES = 16 << 20
+"""The largest answer taken."""
+
+_KINDS = ("compile_error", "runtime_error", "out_of_memory", "incorrect")
+
+
+class Fault(Exception):
+    """The examination ends with this verdict and reason."""
+
+    def __init__(self, verdict: str, reason: str, detail: str = "", labels: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason, self.detail, self.labels = verdict, reason, detail, tuple(labels)
+
+
+class Gone(Exception):
+    """The process ended; the engine knows how and why."""
+
+
+def forged() -> Fault:
+    """What the contestant's own code never says was written by the candidate."""
+    return Fault("tampered", "the candidate wrote on the judge's private channel")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A timed block as the process that ran it reports it: times of single calls in microseconds."""
+
+    times_us: list[float]
+    peak_bytes: int
+
+
+class Answerer:
+    """Asks one question after another over one channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def ask(self, message: Message, arenas: Sequence[Arena] = ()) -> Message:
+        """One question, with the memory it is about, and its answer.
+
+        Raises Fault for a failure and Gone when the process ended.
+        """
+        descriptors = [descriptor for arena in arenas for descriptor in arena.descriptors()]
+        try:
+            self._channel.send({**message, "arenas": [arena.handle() for arena in arenas]}, descriptors)
+            answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
+        except WireClosed as error:
+            raise Gone from error
+        except WireError as error:
+            raise forged() from error
+        if isinstance(answer.get("ok"), dict):
+            return dict(answer["ok"])
+        failed = answer.get("failed")
+        if not isinstance(failed, dict) or failed.get("kind") not in _KINDS:
+            raise forged()
+        raise Fault(failed["kind"], one_line(failed.get("message", "")), str(failed.get("detail", ""))[:8000])
+
+    def block(self, iterations: int, **options: Any) -> Answered:
+        """Has the process run one timed block; see `contestant._time` for the options."""
+        answer = self.ask({"op": "time", "iterations": iterations, **options})
+        times, peak = answer.get("times_us"), answer.get("peak_bytes")
+        if not isinstance(times, list) or len(times) != (iterations if options.get("calls", True) else 0):
+            raise forged()
+        if not isinstance(peak, int) or not all(isinstance(time, float) and 0 <= time < 1e12 for time in times):
+            raise forged()
+        return Answered(times, peak)
+
+    def close(self) -> None:
+        """Hangs up, which ends the process."""
+        self._channel.close()

@@ -1,0 +1,75 @@
+"""One GPU shared by every run on this host: checked by many at a time, timed by one.
+
+The lock is a file named after the GPU, so that it holds between users, runs and databases.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDER = Path("/tmp")
+"""The same for everyone, whatever TMPDIR says."""
+
+
+class DeviceLock:
+    """Shared while candidates are checked, exclusive while one is timed."""
+
+    def __init__(self, device: str, folder: Path = FOLDER) -> None:
+        """Names the lock after a device's unique id."""
+        safe = "".join(character for character in device if character.isalnum() or character == "-")
+        self._path = folder / f"kernelgrove-{safe}.lock"
+        # Whoever wants the device alone closes the gate, so that a stream of checks cannot keep it out.
+        self._gate = threading.Lock()
+
+    @contextmanager
+    def shared(self, waiting: Callable[[bool], None]) -> Iterator[None]:
+        """Holds the device together with others; `waiting` is told when a wait begins and ends."""
+        with self._held(fcntl.LOCK_SH, waiting, close_gate=False):
+            yield
+
+    @contextmanager
+    def exclusive(self, waiting: Callable[[bool], None]) -> Iterator[None]:
+        """Holds the device alone; `waiting` is told when a wait begins and ends."""
+        with self._held(fcntl.LOCK_EX, waiting, close_gate=True):
+            yield
+
+    @contextmanager
+    def _held(self, kind: int, waiting: Callable[[bool], None], close_gate: bool) -> Iterator[None]:
+        descriptor = self._open()
+        kept = False
+        try:
+            if not (self._gate.acquire(blocking=False)):
+                waiting(True)
+                self._gate.acquire()
+                waiting(False)
+            kept = True
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting(True)
+                fcntl.flock(descriptor, kind)
+                waiting(False)
+            if not close_gate:
+                self._gate.release()
+                kept = False
+            yield
+        finally:
+            os.close(descriptor)
+            if kept:
+                self._gate.release()
+
+    def _open(self) -> int:
+        # Linux refuses O_CREAT on another user's file in a sticky folder, and locking needs no more than reading.
+        while True:
+            try:
+                return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                try:
+                    return os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                except FileExistsError:
+                    continue

@@ -1,0 +1,80 @@
+"""The parts of measuring that need no GPU: statistics, and one device shared by many."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.judging.workers.device_lock import DeviceLock
+from engine.judging.workers.statistics import geometric_mean, interval_95, median
+
+
+def test_means_and_intervals() -> None:
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    assert median([4.0, 1.0, 2.0, 3.0]) == 2.5
+    assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+    low, high = interval_95([10.0, 10.1, 9.9])
+    assert low < 10.0 < high
+    assert (low, high) == pytest.approx((9.752, 10.251), abs=0.01)
+    assert interval_95([5.0]) == pytest.approx((5.0, 5.0))
+
+
+def ignore(begins: bool) -> None:
+    """Nobody wants to know."""
+
+
+def test_a_timing_run_keeps_another_process_waiting(tmp_path: Path) -> None:
+    lock = DeviceLock("GPU-1/../x", tmp_path)
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from engine.judging.workers.device_lock import DeviceLock\n"
+        "with DeviceLock('GPU-1/../x', Path(sys.argv[1])).exclusive(lambda begins: print(begins, flush=True)):\n"
+        "    print('held', flush=True)\n"
+    )
+    with lock.exclusive(ignore):
+        other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+    assert other.stdout.read() == "False\nheld\n"
+    assert other.wait() == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["kernelgrove-GPU-1x.lock"]
+
+
+def test_checks_share_the_device_and_cannot_keep_a_timing_run_out(tmp_path: Path) -> None:
+    lock = DeviceLock("GPU-2", tmp_path)
+    order: list[str] = []
+    wants, timed = threading.Event(), threading.Event()
+
+    def time_something() -> None:
+        with lock.exclusive(lambda begins: wants.set() if begins else None):
+            order.append("timed")
+        timed.set()
+
+    def check_something() -> None:
+        with lock.shared(ignore):
+            order.append("late check")
+
+    with lock.shared(ignore), lock.shared(ignore):
+        timing = threading.Thread(target=time_something)
+        timing.start()
+        assert wants.wait(10)
+        late = threading.Thread(target=check_something)
+        late.start()
+        order.append("checks end")
+    assert timed.wait(10)
+    late.join()
+    timing.join()
+    assert order == ["checks end", "timed", "late check"]
+
+
+def test_a_lock_that_another_user_made_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "kernelgrove-GPU-3.lock"
+    path.touch()
+    os.chmod(path, 0o444)
+    with DeviceLock("GPU-3", tmp_path).exclusive(ignore):
+        assert path.exists()
