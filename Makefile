@@ -38,7 +38,9 @@ screenshot: setup
 	$(BIN)/python docs/make_screenshot.py
 
 benchmarks: setup
-	$(BIN)/python benchmarks/first_search.py
+	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/state_change.py
+	$(BIN)/python benchmarks/first_search.py residual_rms_norm
 
 setup: check-torch $(STAMP)
 
