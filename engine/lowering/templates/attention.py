@@ -142,7 +142,7 @@ class Attention:
     def _render(self, chosen: Mapping[str, Parameter], precision: str, split: bool) -> str:
         self._check(chosen)
         output = self.graph.outputs[0]
-        empty = Graph((), True, self.graph.arguments)
+        empty = Graph((), "tensor", self.graph.arguments)
         operands = Operands(empty, Domain((), 1, {}, ()))
         query = factor(operands, self.query, "query")
         key = query if self.key is self.query else factor(operands, self.key, "key")
@@ -187,7 +187,7 @@ class Attention:
         output: str,
     ) -> Kernel:
         query, key, value = parts
-        operands = Operands(Graph((), True, self.graph.arguments), Domain((), 1, {}, ()))
+        operands = Operands(Graph((), "tensor", self.graph.arguments), Domain((), 1, {}, ()))
         names = operands.kernel_names()
         for taken in ("query", "key", "value", "scores", "weights", "largest", "totals", "sums", "width"):
             names.fresh(taken)

@@ -195,6 +195,8 @@ class Columnwise:
         counts: dict[Value, str] = {}
         for value in self.graph.values():
             if value.op == "count":
+                if value.numbers("axes") != self.axes:
+                    raise Mismatch("A mean covers other axes than its reductions.")
                 less = value.settings["less"]
                 counts[value] = f"(reduced - {less})" if less else "reduced"
         return counts

@@ -68,6 +68,24 @@ class Domain:
             raise Mismatch("An operand covers only some of the axes that one row consists of.")
         return Span(any(axis < cut for axis in covered), bool(columns))
 
+    def counted(self, count: Value) -> str:
+        """What a `count` counts: `rows`, `columns`, both, or `1`, less its correction.
+
+        Raises:
+            Mismatch: it covers some of the axes of a row or of all rows only.
+        """
+        source = count.inputs[0]
+        covered = {self.axes[source][place] for place in count.numbers("axes")} - {None}
+        cut = len(self.shape) - self.trailing
+        wide = [axis for axis, size in enumerate(self.shape) if size > 1]
+        parts = {"rows": {axis for axis in wide if axis < cut}, "columns": {axis for axis in wide if axis >= cut}}
+        found = [name for name, axes in parts.items() if axes and axes <= covered]
+        if set().union(*(parts[name] for name in found)) != covered:
+            raise Mismatch("A mean covers some of the axes only.")
+        text = " * ".join(found) or "1"
+        less = count.settings["less"]
+        return f"({text} - {less})" if less else f"({text})" if len(found) > 1 else text
+
     def row_index(self, value: Value) -> RowIndex | None:
         """How an input that covers rows is addressed by the row, None if it covers none.
 

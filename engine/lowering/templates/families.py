@@ -9,6 +9,7 @@ from engine.lowering.templates.attention import Attention
 from engine.lowering.templates.columnwise import Columnwise
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.elementwise import Elementwise
+from engine.lowering.templates.everything import Everything
 from engine.lowering.templates.graph import Graph, Mismatch
 from engine.lowering.templates.matmul import Matmul
 from engine.lowering.templates.pooling import Pooling
@@ -20,6 +21,7 @@ _Family = Callable[[Graph, Constructor, Target], list[Structure]]
 
 _FAMILIES: tuple[tuple[str, _Family], ...] = (
     ("Row-wise", lambda graph, constructor, target: Rowwise(graph, constructor, target).structures()),
+    ("Total", lambda graph, constructor, target: Everything(graph, constructor, target).structures()),
     ("Column-wise", lambda graph, constructor, target: Columnwise(graph, constructor, target).structures()),
     ("Matmul", lambda graph, constructor, target: Matmul(graph, constructor, target).structures()),
     ("Attention", lambda graph, constructor, target: Attention(graph, constructor, target).structures()),

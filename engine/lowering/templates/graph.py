@@ -75,11 +75,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A task's reference at its large form. `single` says whether it returns a tensor, not a tuple."""
+    """A task's reference at its large form.
+
+    `returns` is `tensor`, `tuple` or `list`; `arguments` maps the parameters of forward to their types.
+    """
 
     outputs: tuple[Output, ...]
-    single: bool
-    arguments: tuple[str, ...]
+    returns: str
+    arguments: Mapping[str, str]
 
     def values(self) -> list[Value]:
         """Every value that an output needs, each after its inputs."""

@@ -185,6 +185,13 @@ class Operands:
         text = f"tl.load({', '.join(parts)})"
         return f"{text}.to(tl.float32)" if value.dtype in HALVES else text
 
+    def load_flat(self, value: Value, index: Index, other: str = "") -> str:
+        """The expression that loads a dense input of the domain's full size in memory order."""
+        operand = self.inputs[value]
+        default = f", other={other}" if other else ""
+        text = f"tl.load({operand.pointer} + {index.flat}, mask={index.both_mask}{default})"
+        return f"{text}.to(tl.float32)" if value.dtype in HALVES else text
+
     def store(self, place: int, text: str, index: Index) -> str:
         """The statement that stores a value as an output."""
         output = self.graph.outputs[place]
@@ -223,7 +230,7 @@ class Operands:
 
     def anchor(self) -> str:
         """An input whose device results are made on."""
-        return self.graph.arguments[0]
+        return next(name for name, kind in self.graph.arguments.items() if kind == "torch.Tensor")
 
     def scope(self) -> dict[Value, str]:
         """The texts of all constants inside a kernel."""

@@ -197,10 +197,8 @@ def mean(value: Value, axes: Sequence[int], kept: bool) -> Value:
 
 
 def _count(value: Value, axes: Sequence[int], less: int = 0) -> Value:
-    """How many elements a reduction covers; kernels know it at run time."""
-    covered = math.prod(value.shape[axis] for axis in axes)
-    everything = len(axes) == len(value.shape)
-    return Value("count", (), (), torch.float32, "", {"covered": covered, "everything": everything, "less": less})
+    """How many elements a reduction of the value covers; kernels know it at run time."""
+    return Value("count", (value,), (), torch.float32, "", {"axes": tuple(axes), "less": less})
 
 
 def _extreme(kind: str) -> Callable[[Call], Result]:
@@ -391,6 +389,22 @@ def _matmul(call: Call) -> Result:
     return product(call.value(0), call.value(1), call.shape)
 
 
+def _matrix_vector(call: Call) -> Result:
+    left, right = call.value(0), call.value(1)
+    if left.dtype is not torch.float32:
+        raise Mismatch("No template knows a matrix times a vector in half precision.")
+    if len(right.shape) == 2:
+        if right.op != "input":
+            raise Mismatch("A factor of its matrix product is computed first.")
+        layout = right.text("layout")
+        right = call.reader.host(right, f"{right.text('text')}.squeeze(-1)", right.shape[:1], layout)
+    return reduced("sum", make("mul", left, right), [1], len(call.shape) == 2)
+
+
+def _mm(call: Call) -> Result:
+    return _matrix_vector(call) if call.shape[1] == call.small_shape[1] == 1 else _matmul(call)
+
+
 def product(left: Value, right: Value, shape: Shape) -> Value:
     """A matrix product, batched where there are three axes."""
     return Value("matmul", (left, right), shape, left.dtype, "product")
@@ -487,7 +501,8 @@ HANDLERS: dict[str, Callable[[Call], Result]] = {
     "slice": _slice,
     "split_with_sizes": _split,
     "select": _select,
-    "mm": _matmul,
+    "mm": _mm,
+    "mv": _matrix_vector,
     "bmm": _matmul,
     "addmm": _addmm,
     "scaled_dot_product_attention": _attention,
@@ -521,6 +536,7 @@ HANDLERS |= {
         ("isnan", "isnan", 1),
         ("isinf", "isinf", 1),
         ("logical_not", "not", 1),
+        ("bitwise_not", "not", 1),
         ("maximum", "maximum", 2),
         ("minimum", "minimum", 2),
         ("logical_and", "and", 2),

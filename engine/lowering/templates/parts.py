@@ -94,7 +94,7 @@ def add_parts_kernel(
     for value in reductions:
         body.know(value, running[value])
     values = operands.graph.values()
-    behind = set(_needed([output.value for output in operands.graph.outputs], set(reductions)))
+    behind = set(_needed([output.value for output in operands.graph.outputs], {*reductions, *counts}))
     tail = [value for value in values if value in behind and value not in reductions]
     index = Index(row="place", column="place % columns", row_mask="inside", column_mask="inside")
     for value in tail:
@@ -112,6 +112,51 @@ def add_parts_kernel(
     comment = f"Joins the parts of each result{f', then fuses {fused(rest)}' if rest else ''}."
     meta = {"SPLIT": str(split), "BLOCK": "256"}
     return Kernel("join_parts", comment, "(triton.cdiv(count, 256),)", arguments, meta, {"num_warps": 4}, body.lines)
+
+
+def finish_kernel(
+    operands: Operands, totals: Sequence[Value], partials: Sequence[str], counts: Mapping[Value, str]
+) -> Kernel:
+    """The kernel that joins what `programs` programs left of each total, and computes what follows.
+
+    Host code must define `programs`, and `rows`, `columns` where means divide by them.
+    """
+    body = Body(operands.kernel_names(), operands.scope())
+    for value, text in counts.items():
+        body.know(value, text)
+    for place, total in enumerate(totals):
+        body.line(f"running_{place + 1} = {start_text(total, 'BLOCK')}")
+    body.line("for start in range(0, programs, BLOCK):")
+    body.deeper()
+    body.line("place = start + tl.arange(0, BLOCK)")
+    for number, (partial, total) in enumerate(zip(partials, totals, strict=True)):
+        kind = str(total.settings["kind"])
+        other = IDENTITY_TEXT[kind] if total.dtype.is_floating_point else "0"
+        load = f"tl.load({partial}_ptr + place, mask=place < programs, other={other})"
+        body.line(combined(kind, f"running_{number + 1}", load))
+    body.deeper(-1)
+    for place, total in enumerate(totals):
+        body.define(total, f"tl.{total.settings['kind']}(running_{place + 1}, axis=0)", total.label or "total")
+    outputs: dict[str, str] = {}
+    done: list[Value] = []
+    for output, name in zip(operands.graph.outputs, operands.output_names, strict=True):
+        needed = _needed([output.value], {*totals, *counts})
+        if not set(needed).intersection(totals):
+            continue
+        for value in needed:
+            if value.op == "input" and value not in body.texts:
+                body.define(value, operands.load(value, Index()), operands.inputs[value].name)
+        body.compute([output.value])
+        body.line(f"tl.store({name}_ptr, {body.short(output.value)})")
+        outputs[f"{name}_ptr"] = name
+        done += [value for value in needed if value not in done]
+    arguments = {f"{name}_ptr": name for name in partials} | operands.pointers(done) | outputs
+    arguments |= {"programs": "programs", "rows": "rows", "columns": "columns", "count": "count"}
+    arguments |= operands.numbers(done)
+    words = set(re.findall(r"\w+", "\n".join(body.lines)))
+    arguments = {name: text for name, text in arguments.items() if name in words}
+    comment = f"Fuses {fused(done)} of what the programs of the first kernel left."
+    return Kernel("finish", comment, "(1,)", arguments, {"BLOCK": "1024"}, {"num_warps": 4}, body.lines)
 
 
 def _needed(wanted: Sequence[Value], known: set[Value]) -> list[Value]:

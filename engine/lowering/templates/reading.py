@@ -54,13 +54,15 @@ class Reader:
         """
         outputs: tuple[Output, ...] = ()
         for node, small in self._nodes:
+            if node.op == "placeholder" and not isinstance(node.meta.get("val"), torch.Tensor):
+                continue
             if node.op == "placeholder":
                 self._values[node] = self._input(node)
             elif node.op == "output":
                 outputs = self._outputs(node, small)
             elif "_assert" not in str(node.target):
                 self._values[node] = self._call(node, small)
-        return Graph(outputs, self._trace.single, self._trace.arguments).without_duplicates()
+        return Graph(outputs, self._trace.returns, self._trace.arguments).without_duplicates()
 
     def value(self, node: object) -> Value:
         """The value of a node, or a constant for a plain number."""
@@ -150,7 +152,11 @@ class Reader:
 
 def _shapes(trace: Trace) -> dict[str, Shape]:
     """The shapes of inputs, then of parameters and buffers, by host text."""
-    held = {trace.texts[node.name]: tuple(node.meta["val"].shape) for node in trace.nodes if node.name in trace.texts}
+    held = {
+        trace.texts[node.name]: tuple(node.meta["val"].shape)
+        for node in trace.nodes
+        if isinstance(node.meta.get("val"), torch.Tensor) and node.name in trace.texts
+    }
     return {**trace.sizes, **held}
 
 

@@ -47,7 +47,7 @@ class RowWriter:
         self._known_rows: list[Value] = []
         for value in plan.graph.values():
             if value.op == "count":
-                self.body.know(value, self._count(value))
+                self.body.know(value, plan.domain.counted(value))
         row_mask = "row < rows" if form.several else ""
         column_mask = "column < columns" if form.several else "inside"
         self.index = Index(row_mask=row_mask, column_mask=column_mask)
@@ -101,16 +101,9 @@ class RowWriter:
 
     def after_rows(self, value: Value) -> bool:
         """Whether a value is made from totals."""
-        if value in self.plan.totals:
-            return True
+        if value in self.plan.totals or value.op == "count":
+            return value.op != "count"
         return any(self.after_rows(source) for source in value.inputs)
-
-    def _count(self, value: Value) -> str:
-        less = value.settings["less"]
-        covered = "(rows * columns)" if value.settings["covered"] == math.prod(self.plan.domain.shape) else "columns"
-        if value.settings["covered"] not in (self.plan.domain.columns, math.prod(self.plan.domain.shape)):
-            covered = "rows"
-        return f"({covered} - {less})" if less else covered
 
     def _open_rows(self) -> None:
         body, form = self.body, self.form

@@ -11,15 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from engine.lowering.templates.domain import Domain, lay_out
-from engine.lowering.templates.graph import (
-    FLOATS,
-    Graph,
-    Mismatch,
-    Value,
-    reduced,
-    replace_inputs,
-    reshape,
-)
+from engine.lowering.templates.graph import FLOATS, Graph, Mismatch, Value, ordered, reduced, replace_inputs, reshape
 from engine.lowering.templates.operands import only_pointwise
 from engine.lowering.templates.operations import whole_softmax
 from engine.lowering.templates.pointwise import POINTWISE
@@ -108,6 +100,8 @@ def plan_rows(graph: Graph) -> RowPlan:
         span = plan.domain.span(output.value)
         if span.columns and not span.rows:
             raise Mismatch("An output covers columns only.")
+        if (span.rows or span.columns) and set(ordered([output.value])).intersection(plan.totals):
+            raise Mismatch("A result for every row needs a reduction over everything first.")
     plan.pairs = _pairs(plan)
     plan.spoken = spoken
     return plan

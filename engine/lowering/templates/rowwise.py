@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from engine.lowering.structure import Structure
 from engine.lowering.structure import Value as Parameter
 from engine.lowering.templates import tuning
-from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.domain import Span
-from engine.lowering.templates.graph import Graph, Value
+from engine.lowering.templates.graph import Graph
 from engine.lowering.templates.operands import Operands
-from engine.lowering.templates.parts import IDENTITY_TEXT, add_parts_kernel, linear_in, partial_dtype
+from engine.lowering.templates.parts import add_parts_kernel, finish_kernel, linear_in, partial_dtype
 from engine.lowering.templates.row_kernels import RowForm, RowWriter
 from engine.lowering.templates.row_plan import RowPlan, plan_rows
-from engine.lowering.templates.summary import fused
-from engine.lowering.templates.writing import Kernel, meta, module
+from engine.lowering.templates.writing import Kernel, module
 
 _WIDEST_ROW = 65536
 _WARPS = (1, 2, 4, 8, 16, 32)
@@ -206,7 +203,8 @@ class Rowwise:
         else:
             host.append(kernel.launch())
         if self.plan.totals:
-            finish = self._finish(operands, writer)
+            counts = {value: writer.body.text(value) for value in self.plan.graph.values() if value.op == "count"}
+            finish = finish_kernel(operands, self.plan.totals, writer.partials(), counts)
             host.append(finish.launch())
             kernels.append(finish)
         idea = _IDEAS[name]
@@ -224,49 +222,6 @@ class Rowwise:
         join = add_parts_kernel(operands, reductions, names, split, {"rows": "rows"}, counts)
         kernels.append(join)
         return [*lines, kernels[0].launch(), "count = rows", join.launch()]
-
-    def _finish(self, operands: Operands, writer: RowWriter) -> Kernel:
-        """The second kernel: it reduces what the programs of the first one left, and computes the rest."""
-        names = operands.kernel_names()
-        body = Body(names, operands.scope())
-        for value in self.plan.graph.values():
-            if value.op == "count":
-                body.know(value, writer.body.text(value))
-        partials = writer.partials()
-        for place, total in enumerate(self.plan.totals):
-            dtype = "tl.int64" if not total.dtype.is_floating_point else "tl.float32"
-            start = IDENTITY_TEXT[str(total.settings["kind"])]
-            body.line(f"running_{place + 1} = tl.full([BLOCK], {start if 'float' in dtype else '0'}, {dtype})")
-        body.line("for start in range(0, programs, BLOCK):")
-        body.deeper()
-        body.line("place = start + tl.arange(0, BLOCK)")
-        for place, (partial, total) in enumerate(zip(partials, self.plan.totals, strict=True)):
-            kind = str(total.settings["kind"])
-            other = IDENTITY_TEXT[kind] if total.dtype.is_floating_point else "0"
-            load = f"tl.load({partial}_ptr + place, mask=place < programs, other={other})"
-            running = f"running_{place + 1}"
-            body.line(f"{running} += {load}" if kind == "sum" else f"{running} = tl.{kind}imum({running}, {load})")
-        body.deeper(-1)
-        for place, total in enumerate(self.plan.totals):
-            body.define(total, f"tl.{total.settings['kind']}(running_{place + 1}, axis=0)")
-        after: list[Value] = []
-        outputs: dict[str, str] = {}
-        for place, output in enumerate(self.plan.graph.outputs):
-            if writer.after_rows(output.value):
-                body.compute([output.value])
-                name = operands.output_names[place]
-                body.line(f"tl.store({name}_ptr, {body.text(output.value)})")
-                outputs[f"{name}_ptr"] = name
-                after.append(output.value)
-        words = set(re.findall(r"\w+", "\n".join(body.lines)))
-        sizes = {size: size for size in ("rows", "columns") if size in words}
-        numbers = {key: text for key, text in operands.numbers(self.plan.graph.values()).items() if key in words}
-        arguments = {f"{name}_ptr": name for name in partials} | outputs | {"programs": "programs"} | sizes | numbers
-        tail = [value for value in self.plan.graph.values() if writer.after_rows(value)]
-        comment = f"Fuses {fused(tail)} of what the programs of the first kernel left."
-        return Kernel(
-            "finish", comment, "(1,)", arguments, meta({"BLOCK": 1024}, "BLOCK"), {"num_warps": 4}, body.lines
-        )
 
 
 def family_name(plan: RowPlan) -> str:

@@ -78,6 +78,9 @@ class Sizes:
                     yield f"{times} * ({text} // {part})", times * (large // part), times * (small // part)
         for (text, large, small), (text_2, large_2, small_2) in combinations(self._dimensions, 2):
             yield f"{text} * {text_2}", large * large_2, small * small_2
+        for first, second, third in combinations(self._dimensions, 3):
+            sizes = (first[1] * second[1] * third[1], first[2] * second[2] * third[2])
+            yield f"{first[0]} * {second[0]} * {third[0]}", *sizes
         for offset in range(1, _LARGEST_PART + 1):
             for text, large, small in self._dimensions:
                 yield f"{text} - {offset}", large - offset, small - offset

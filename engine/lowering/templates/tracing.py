@@ -24,14 +24,17 @@ _FILE = "<task>"
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One traced form: its nodes in order, and for placeholders the host text they come from."""
+    """One traced form: its nodes in order, and for placeholders the host text they come from.
+
+    `arguments` maps the parameters of forward to their types; `returns` is `tensor`, `tuple` or `list`.
+    """
 
     nodes: tuple[torch.fx.Node, ...]
     texts: Mapping[str, str]
-    arguments: tuple[str, ...]
+    arguments: Mapping[str, str]
     sizes: Mapping[str, tuple[int, ...]]
     attributes: Mapping[str, float]
-    single: bool
+    returns: str
 
 
 def forward_of(source: str) -> ast.FunctionDef:
@@ -63,8 +66,8 @@ def trace(source: str, overrides: Mapping[str, object]) -> Trace:
             warnings.simplefilter("ignore")
             model = module.Model(*module.get_init_inputs())
             inputs = module.get_inputs()
-            if not all(isinstance(tensor, torch.Tensor) for tensor in inputs):
-                raise Mismatch("An input of the task is no tensor.")
+            if not all(isinstance(value, (torch.Tensor, float, int)) for value in inputs):
+                raise Mismatch("An input of the task is neither a tensor nor a number.")
             table = torch.export.default_decompositions()
             del table[torch.ops.aten.scaled_dot_product_attention.default]
             program = torch.export.export(model, tuple(inputs), strict=False).run_decompositions(table)
@@ -83,13 +86,21 @@ def trace(source: str, overrides: Mapping[str, object]) -> Trace:
     texts |= {str(name): f"self.{path}" for name, path in signature.inputs_to_buffers.items()}
     texts |= {str(name): argument for name, argument in zip(signature.user_inputs, names, strict=False)}
     attributes = dict(_numbers(model))
+    given = dict(zip(names, inputs, strict=False))
+    attributes |= {name: value for name, value in given.items() if isinstance(value, float)}
+    result = program.call_spec.out_spec
+    if not result.is_leaf() and (result.type not in (tuple, list) or not all(c.is_leaf() for c in result.children())):
+        raise Mismatch("The reference returns something else than a tensor or a plain tuple or list of tensors.")
     return Trace(
         tuple(program.graph.nodes),
         texts,
-        tuple(names[: len(inputs)]),
-        {name: tuple(tensor.shape) for name, tensor in zip(names, inputs, strict=False)},
+        {
+            name: "torch.Tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+            for name, value in given.items()
+        },
+        {name: tuple(value.shape) for name, value in given.items() if isinstance(value, torch.Tensor)},
         attributes,
-        program.call_spec.out_spec.is_leaf(),
+        "tensor" if result.is_leaf() else result.type.__name__,
     )
 
 

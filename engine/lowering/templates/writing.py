@@ -93,9 +93,14 @@ def _imports(extra: Sequence[str]) -> str:
 
 
 def _class(graph: Graph, constructor: Constructor, host: Sequence[str], results: Sequence[str]) -> str:
-    parameters = ", ".join(["self", *(f"{name}: torch.Tensor" for name in graph.arguments)])
-    kind = "torch.Tensor" if graph.single else f"tuple[{', '.join(['torch.Tensor'] * len(results))}]"
-    result = ", ".join(results) + ("," if not graph.single and len(results) == 1 else "")
+    parameters = ", ".join(["self", *(f"{name}: {kind}" for name, kind in graph.arguments.items())])
+    result = ", ".join(results)
+    kind = "torch.Tensor"
+    if graph.returns == "list":
+        kind, result = "list[torch.Tensor]", f"[{result}]"
+    elif graph.returns == "tuple":
+        kind = f"tuple[{', '.join(['torch.Tensor'] * len(results))}]"
+        result += "," if len(results) == 1 else ""
     head = _call("def forward", parameters.split(", "), f" -> {kind}:")
     body = textwrap.indent("\n".join([*host, f"return {result}"]), "    ")
     methods = [constructor.methods] if constructor.methods else []

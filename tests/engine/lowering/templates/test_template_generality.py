@@ -97,6 +97,29 @@ CASES = {
         task(RC, "return x.sum(dim=1)", f"x={randn('R', 'C', suffix='.bfloat16()')}"),
         "reduction/",
     ),
+    "cosine similarity loss, square": (
+        task(
+            {"R": (4096, 13), "C": (4096, 70)},
+            "return torch.mean(1 - F.cosine_similarity(x, y, dim=1))",
+            f"{X};y={randn('R', 'C')}",
+        ),
+        "loss/",
+    ),
+    "sum of a vector": (task(C, "return x.sum() * 2", f"x={randn('C')}"), "loss/"),
+    "matrix times vector": (task(RC, "return x @ y", f"{X};y={randn('C', '1')}"), "reduction/"),
+    "unreduced cross entropy": (
+        task(RC, "return F.cross_entropy(x, i, reduction='none')", f"{X};i=torch.randint(0, C, (R,))"),
+        "reduction/",
+    ),
+    "masked softmax": (
+        task(RC, "return torch.softmax(x.masked_fill(m, -1e9), dim=-1)", f"{X};m=torch.rand(R, C) > 0.9"),
+        "softmax/",
+    ),
+    "a number as input, a list as output": (task(RC, "return [x * s, x + 1]", f"{X};s=3.14"), "elementwise/"),
+    "slices of a matrix": (
+        task(RC, "return x[:, : C // 2] + x[:, C // 2 : 2 * (C // 2)] * 2", X),
+        "elementwise/",
+    ),
     "average pooling": (
         task(IMAGE, "return F.avg_pool2d(x, 3, stride=2, padding=1)", f"x={randn('N', 'D', 'H', 'W')}"),
         "pooling/",
@@ -244,6 +267,9 @@ def test_a_reference_of_this_form_is_lowered_and_right(
         ("return x.nonzero()", "No template knows the operation nonzero."),
         ("return x.unknown()", "cannot be traced"),
         ("return x", "returns an input"),
+        ("return x / torch.norm(x)", "needs a reduction over everything first"),
+        ("return {'a': x + 1}", "something else than a tensor"),
+        ("x += 1\nreturn x * 2", "in place"),
     ],
 )
 def test_a_task_that_no_template_fits_says_why(forward: str, reason: str) -> None:
