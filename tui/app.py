@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -19,17 +18,17 @@ from textual.driver import Driver
 from engine.store.database import StoreError
 from engine.store.reader import Reader
 from tui.context import Context, StartEngine
+from tui.guardian import guarded
 from tui.keys import Scope, bindings
 from tui.palette import KeyCommands
 from tui.poller import DatabaseSources, Sources
+from tui.screens.approvals import ApprovalsScreen
 from tui.screens.base import CockpitScreen
 from tui.screens.help import HelpScreen
 from tui.screens.run import RunScreen
 from tui.screens.runs import RunsScreen
+from tui.screens.skills import SkillsScreen
 from tui.state.words import ASCII, UNICODE
-
-ESCAPE_DELAY_MS = "300"
-"""Over SSH the bytes of one key may arrive apart; Escape alone is told only after this long."""
 
 PLAIN_THEME = "ansi-dark"
 THEME = "textual-dark"
@@ -77,6 +76,8 @@ class Cockpit(App[None]):
         self._run_screen = RunScreen(self.context, run)
         self.add_mode("runs", lambda: RunsScreen(self.context))
         self.add_mode("run", lambda: self._run_screen)
+        self.add_mode("approvals", lambda: ApprovalsScreen(self.context))
+        self.add_mode("skills", lambda: SkillsScreen(self.context))
 
     async def on_mount(self) -> None:
         """Opens the first screen and listens for signals."""
@@ -151,16 +152,25 @@ def run_cockpit(
     Returns:
         0, or 128 and the number of the signal that ended it.
     """
-    app = Cockpit(db, run=run, ascii=ascii or not _speaks_utf8(), start_engine=start_engine)
-    app.run()
-    if app.return_code in (None, 0) and (words := farewell(db, app.last_run)):
-        print(words)
-    return app.return_code or 0
+
+    def body() -> int:
+        from tui.terminal import SteadyDriver
+
+        app = Cockpit(
+            db,
+            run=run,
+            ascii=ascii or not _speaks_utf8(),
+            start_engine=start_engine,
+            driver_class=SteadyDriver,
+        )
+        app.run()
+        if not app.return_code and (words := farewell(db, app.last_run)):
+            print(words)
+        return app.return_code or 0
+
+    return guarded(body)
 
 
 def _speaks_utf8() -> bool:
     encoding = (sys.__stdout__.encoding if sys.__stdout__ else "") or ""
     return encoding.lower().replace("-", "") == "utf8"
-
-
-os.environ.setdefault("ESCDELAY", ESCAPE_DELAY_MS)

@@ -129,7 +129,7 @@ KEYS: tuple[Key, ...] = (
     Key("approve_marked", _capital("A"), "A", "approve marked", "approve all marked proposals", Scope.QUEUE, 4),
     Key("open", ("enter",), "Enter", "open", "look at it in its run", Scope.QUEUE, 5),
     Key("next_pane", ("tab",), "Tab", "pane", "from the queue to the code and back", Scope.QUEUE, 6),
-    Key("base", ("d",), "d", "diff base", "compare with parent, root or best, or show the source", Scope.QUEUE, 7),
+    Key("base", ("d",), "d", "diff base", "compare with parent or best, or show the source", Scope.QUEUE, 7),
     Key("add", ("n",), "n", "new", "write a new rule", Scope.SKILLS, 1),
     Key("edit", ("e", "enter"), "e", "edit", "edit the rule in a form", Scope.SKILLS, 2),
     Key("edit_text", _capital("E"), "E", "editor", "edit the whole rule in $EDITOR", Scope.SKILLS, 3),

@@ -28,7 +28,10 @@ MIN_WIDTH, MIN_HEIGHT = 60, 16
 
 
 class CockpitScreen(Screen[None]):
-    """Base of the screens that a digit opens."""
+    """Base of the screens that a digit opens.
+
+    Textual calls the `on_...` methods of a subclass and of this class both, so none calls the other.
+    """
 
     SCOPE: ClassVar[Scope]
 

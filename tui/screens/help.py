@@ -15,6 +15,7 @@ from textual.widgets import Static
 from engine.records import Step
 from tui.keys import Key, Scope, help_sections
 from tui.state.words import Glyphs, Tone, step_glyph
+from tui.widgets.lines import tone_style
 
 
 class HelpScreen(ModalScreen[None]):
@@ -44,8 +45,8 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#help-text", Static).update(self._page())
 
     def _page(self) -> Text:
-        title = self.get_component_rich_style("line--title")
-        key_style = self.get_component_rich_style("line--key")
+        title = tone_style(self, Tone.TITLE)
+        key_style = tone_style(self, "key")
         page = Text()
         for name, keys in help_sections(self._scopes):
             page.append(f"{name}\n", title)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, cast
 
-from textual import events
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.timer import Timer
 
@@ -18,24 +15,16 @@ from tui.keys import Scope, bindings
 from tui.poller import Follower
 from tui.reading import Base, Detail, Wanted, read_detail
 from tui.screens.prompts import TextPrompt
-from tui.screens.steering import SteeringScreen
+from tui.screens.run_panes import RunPanes
 from tui.state.details import facts
 from tui.state.diff import Diff
 from tui.state.filters import FilterError, parse_filter
 from tui.state.log import evaluation_lines
-from tui.state.run_view import RunUpdate, RunView, Segment
-from tui.state.words import Piece, Tone, plural
+from tui.state.run_view import RunUpdate, RunView
+from tui.state.words import Tone
 from tui.widgets.chart import Chart
-from tui.widgets.diff_view import DiffView
-from tui.widgets.inspector import Inspector
 from tui.widgets.lines import LineView
-from tui.widgets.log_view import LogView
-from tui.widgets.one_line import OneLine
-from tui.widgets.pane import Pane
-from tui.widgets.tree_view import TreeView
 
-WIDE = (150, 36)
-MEDIUM = (100, 24)
 READ_AFTER_S = 0.05
 """How long the cursor rests before the candidate under it is read: holding a key reads one, not fifty."""
 
@@ -43,7 +32,7 @@ CONTEXTS: tuple[int | None, ...] = (1, 3, 8, 20, None)
 FILTER_HINT = "state:incorrect  step:local  by:human  label:  is:pinned  speedup>1.2  time<50  !word"
 
 
-class RunScreen(SteeringScreen):
+class RunScreen(RunPanes):
     """Follows one run at a time."""
 
     SCOPE = Scope.RUN
@@ -64,66 +53,16 @@ class RunScreen(SteeringScreen):
             self.detail = detail
 
     def __init__(self, context: Context, run: int | None) -> None:
-        super().__init__(context)
-        self.view = RunView(run or 0)
+        super().__init__(context, RunView(run or 0))
         self.base = Base.PARENT
-        self.detail: Detail | None = None
         self._context_index = 1
         self._goto: int | None = None
-        self._zoomed = False
-        self._candidate_log = False
-        self._bottom = "inspector"
         self._reading: Timer | None = None
-
-    def compose_body(self) -> ComposeResult:
-        """Tree and chart on the left; diff, facts and log on the right."""
-        glyphs = self.context.glyphs
-        yield OneLine(more=glyphs.more, id="strip")
-        with Horizontal(id="panes"):
-            with Vertical(id="left"):
-                yield Pane("Tree", TreeView(self.view.tree, glyphs, id="tree"), glyphs.more, id="tree-pane")
-                yield Pane("Best so far", Chart(glyphs, id="chart"), glyphs.more, id="chart-pane")
-            with Vertical(id="right"):
-                yield Pane("Diff", DiffView(glyphs, id="diff"), glyphs.more, id="diff-pane")
-                with Horizontal(id="bottom"):
-                    yield Pane("Inspector", Inspector(id="inspector"), glyphs.more, id="inspector-pane")
-                    yield Pane("Log", LogView(id="log"), glyphs.more, id="log-pane")
-
-    # Parts
-
-    @property
-    def tree_view(self) -> TreeView:
-        """The tree."""
-        return self.query_one("#tree", TreeView)
-
-    @property
-    def diff_view(self) -> DiffView:
-        """The diff."""
-        return self.query_one("#diff", DiffView)
-
-    @property
-    def inspector(self) -> Inspector:
-        """The facts."""
-        return self.query_one("#inspector", Inspector)
-
-    @property
-    def log_view(self) -> LogView:
-        """The log."""
-        return self.query_one("#log", LogView)
-
-    def pane(self, name: str) -> Pane:
-        """A pane by the name of its view."""
-        return self.query_one(f"#{name}-pane", Pane)
-
-    @property
-    def _views(self) -> list[LineView]:
-        return [self.tree_view, self.diff_view, self.inspector, self.log_view]
 
     # The run that is shown
 
     def on_mount(self) -> None:
         """Starts with the tree."""
-        super().on_mount()
         self.tree_view.focus()
         if self.view.run_id:
             self._begin()
@@ -240,114 +179,25 @@ class RunScreen(SteeringScreen):
         detail, candidate = self.detail, self.view.tree.current
         if detail is None or candidate is None:
             self.diff_view.show(Diff(), "no candidate yet")
-            self.inspector.show(())
+            self.inspector.show_facts(())
         else:
             self.diff_view.show(detail.diff, detail.note, keep_place=keep_place)
             found = facts(candidate, detail.evaluation, detail.proposal, self.context.glyphs)
-            self.inspector.show(found, keep_place=keep_place)
-        if self._candidate_log:
+            self.inspector.show_facts(found, keep_place=keep_place)
+        if self.candidate_log:
             self._show_log()
         self.refresh_titles()
 
     def _show_log(self, *, switched: bool = False) -> None:
         current = self.view.tree.cursor
-        if self._candidate_log:
+        if self.candidate_log:
             evaluation = self.detail.evaluation if self.detail and self.detail.wanted.number == current else None
             lines = [*self.view.log.of(current), *evaluation_lines(evaluation)]
             self.log_view.show(lines, None, "nothing was written down about it", to_end=False if switched else None)
         else:
             self.log_view.show(self.view.log.lines, current, "nothing has happened yet", to_end=switched or None)
 
-    # Titles
-
-    def segments(self) -> Sequence[Segment]:
-        """How the run does."""
-        if not self.view.run_id:
-            return [Segment("no run is open", Tone.MUTED), Segment("1 shows all runs")]
-        return self.view.status(self.context.now(), self.context.glyphs)
-
-    def refresh_titles(self) -> None:
-        """Says above each pane what it shows."""
-        tree = self.view.tree
-        about: list[Piece] = []
-        if tree.marked:
-            about.append((f"{len(tree.marked)} marked  ", Tone.ACCENT))
-        if tree.filter is not None:
-            about.append((f"/{tree.filter.text}  {tree.match_count} of {len(tree)}", Tone.WARN))
-        else:
-            about.append((plural(len(tree), "candidate"), Tone.MUTED))
-        self.pane("tree").about(about)
-        diff_about: list[Piece] = []
-        if self.detail is not None:
-            diff_about.append((f"{self.detail.title}  ", Tone.MUTED))
-            if not self.detail.diff.empty:
-                glyphs = self.context.glyphs
-                diff_about.append((f"{glyphs.add}{self.detail.diff.added} ", Tone.GOOD))
-                diff_about.append((f"{glyphs.remove}{self.detail.diff.removed}", Tone.BAD))
-        self.pane("diff").about(diff_about)
-        current = tree.cursor
-        self.pane("inspector").about([(f"{current}" if current else "", Tone.MUTED)])
-        scope = f"candidate {current}" if self._candidate_log else "run"
-        self.pane("log").about([(scope, Tone.MUTED)])
-        if self.view.overview is not None:
-            baseline = self.view.overview.run.facts.get("measurement") or ""
-            self.pane("chart").about([(f"speedup against eager {baseline}".strip(), Tone.MUTED)])
-        self._show_strip()
-
-    def _show_strip(self) -> None:
-        pieces: list[Piece] = []
-        about: Sequence[Piece] = ()
-        for view in self._views:
-            pane = self.pane(view.id or "")
-            current = view.has_focus
-            pieces.append((f" {pane.title_text} ", Tone.TITLE if current else Tone.MUTED))
-            if current:
-                about = pane.about_pieces
-        self.query_one("#strip", OneLine).show(pieces, [*about, (" ", Tone.PLAIN)])
-
-    # Panes
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Arranges the panes for the size."""
-        super().on_resize(event)
-        self._arrange(event.size.width, event.size.height)
-
-    def on_descendant_focus(self) -> None:
-        """Shows the pane that has the focus."""
-        super().on_descendant_focus()
-        if self.focused in (self.inspector, self.log_view):
-            self._bottom = self.focused.id or ""
-        self._arrange(self.size.width, self.size.height)
-        self._show_strip()
-
-    def _arrange(self, width: int, height: int) -> None:
-        """One pane where there is little room, three at medium size, all on a large terminal."""
-        focused = self.focused.id if self.focused in self._views and self.focused is not None else "tree"
-        if self._zoomed or width < MEDIUM[0] or height < MEDIUM[1]:
-            shown = {focused or "tree"}
-        elif width < WIDE[0] or height < WIDE[1]:
-            shown = {"tree", "diff", self._bottom}
-        else:
-            shown = {"tree", "chart", "diff", "inspector", "log"}
-        for name in ("tree", "chart", "diff", "inspector", "log"):
-            self.pane(name).display = name in shown
-        self.query_one("#left").display = bool(shown & {"tree", "chart"})
-        self.query_one("#bottom").display = bool(shown & {"inspector", "log"})
-        self.query_one("#right").display = bool(shown & {"diff", "inspector", "log"})
-        self.set_class(len(shown) == 1, "-single")
-
-    def action_next_pane(self) -> None:
-        """Gives the next pane the focus."""
-        self.cycle(self._views)
-
-    def action_previous_pane(self) -> None:
-        """Gives the pane before the focus."""
-        self.cycle(self._views, forward=False)
-
-    def action_zoom(self) -> None:
-        """Shows the focused pane alone, or all again."""
-        self._zoomed = not self._zoomed
-        self._arrange(self.size.width, self.size.height)
+    # Messages of the panes
 
     def on_tree_view_opened(self) -> None:
         """A closer look is the diff."""
@@ -355,7 +205,7 @@ class RunScreen(SteeringScreen):
 
     def on_log_view_switched(self) -> None:
         """The log of the run, or of the candidate."""
-        self._candidate_log = not self._candidate_log
+        self.candidate_log = not self.candidate_log
         self._show_log(switched=True)
         self.refresh_titles()
 

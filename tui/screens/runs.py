@@ -19,6 +19,7 @@ from tui.poller import Follower
 from tui.screens.base import CockpitScreen
 from tui.state.run_view import HEARTBEAT_WARNING_S, Segment
 from tui.state.words import Tone, age_text, clean, plural, run_words, speedup_text, time_text
+from tui.widgets.lines import tone_style
 from tui.widgets.run_table import RunTable
 
 COLUMNS = ("run", "name", "task", "state", "judged", "correct", "waiting", "best", "time", "engine", "age")
@@ -59,7 +60,6 @@ class RunsScreen(CockpitScreen):
 
     def on_mount(self) -> None:
         """Follows all runs."""
-        super().on_mount()
         self.table.focus()
         self.table.display = False
         source = self.context.sources.runs(self.context.db)
@@ -74,7 +74,6 @@ class RunsScreen(CockpitScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Fits the columns."""
-        super().on_resize(event)
         self._fill()
 
     def _fill(self) -> None:
@@ -128,10 +127,12 @@ class RunsScreen(CockpitScreen):
             "engine": (engine, engine_tone),
             "age": (age_text(self.context.now() - run.created_at), Tone.MUTED),
         }
-        style = self.table.tone_style
         return [
             Text(
-                cells[name][0], style=style(cells[name][1]), justify="right" if name in _RIGHT else "left", no_wrap=True
+                cells[name][0],
+                style=tone_style(self.table, cells[name][1]),
+                justify="right" if name in _RIGHT else "left",
+                no_wrap=True,
             )
             for name in self._columns
         ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from engine.records import Candidate, Evaluation, MeasurementKind, Verdict
 from tui.state.words import (
     Glyphs,
+    Piece,
     Tone,
     bytes_text,
     clean,
@@ -27,11 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A named value; a fact without a name continues the one before, one without a value is a heading."""
+    """A named value; one without a name continues the one before."""
 
     name: str
     value: str = ""
     tone: Tone = Tone.PLAIN
+    heading: bool = False
+
+
+def _heading(text: str) -> Fact:
+    return Fact(text, heading=True)
 
 
 def facts(
@@ -59,7 +66,7 @@ def _head(candidate: Candidate, glyphs: Glyphs) -> list[Fact]:
         else state_words(candidate.state)
     )
     found = [
-        Fact(f"{candidate.number}  {one_line(candidate.idea) or 'no idea yet'}"),
+        _heading(f"{candidate.number}  {one_line(candidate.idea) or 'no idea yet'}"),
         Fact("verdict", f"{said.glyph} {words}", said.tone),
     ]
     if candidate.duplicate_of is not None:
@@ -83,7 +90,7 @@ def _time(evaluation: Evaluation) -> list[Fact]:
     if evaluation.time_us is not None:
         kinds = {case.measurement.kind for case in evaluation.cases if case.measurement}
         kind = " or ".join(sorted(kinds)) or str(MeasurementKind.MEASURED)
-        found += [Fact("Time"), Fact("time", f"{time_text(evaluation.time_us)} {kind}", Tone.STRONG)]
+        found += [_heading("Time"), Fact("time", f"{time_text(evaluation.time_us)} {kind}", Tone.STRONG)]
     for case in evaluation.cases:
         if case.measurement is None:
             continue
@@ -111,7 +118,7 @@ def _numerics(evaluation: Evaluation) -> list[Fact]:
     if numerics is None:
         return []
     return [
-        Fact("Numerics"),
+        _heading("Numerics"),
         Fact("tier", numerics.tier),
         Fact("error", f"{numerics.relative_error:.1e} relative, {numerics.max_error:.1e} largest"),
         Fact("noise", f"{numerics.reference_noise:.1e} in the reference", Tone.MUTED),
@@ -121,7 +128,7 @@ def _numerics(evaluation: Evaluation) -> list[Fact]:
 def _kernels(evaluation: Evaluation) -> list[Fact]:
     if not evaluation.static:
         return []
-    found = [Fact("Kernels")]
+    found = [_heading("Kernels")]
     for kernel in evaluation.static:
         spills = f", {kernel.spills} spills" if kernel.spills else ""
         found.append(
@@ -138,7 +145,7 @@ def _checks(evaluation: Evaluation, glyphs: Glyphs) -> list[Fact]:
     if not evaluation.checks:
         return []
     passed = sum(check.passed for check in evaluation.checks)
-    found = [Fact(f"Checks  {passed} of {len(evaluation.checks)} passed")]
+    found = [_heading(f"Checks  {passed} of {len(evaluation.checks)} passed")]
     for check in sorted(evaluation.checks, key=lambda each: each.passed):
         glyph, tone = (glyphs.good, Tone.GOOD) if check.passed else (glyphs.bad, Tone.BAD)
         detail = f"  {one_line(check.detail)}" if check.detail else ""
@@ -149,14 +156,14 @@ def _checks(evaluation: Evaluation, glyphs: Glyphs) -> list[Fact]:
 
 
 def _origin(proposal: ProposalNote) -> list[Fact]:
-    found = [Fact("Origin"), Fact("proposer", f"{clean(proposal.proposer)}, {proposal.state}")]
+    found = [_heading("Origin"), Fact("proposer", f"{clean(proposal.proposer)}, {proposal.state}")]
     if proposal.failure:
         found.append(Fact("failure", one_line(proposal.failure), Tone.BAD))
     if proposal.why:
-        found.append(Fact("Why here"))
+        found.append(_heading("Why here"))
         found += _mapping(proposal.why)
     if proposal.recipe:
-        found.append(Fact("Recipe"))
+        found.append(_heading("Recipe"))
         found += _mapping(proposal.recipe)
     return found
 
@@ -185,3 +192,26 @@ def _short(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_short(each) for each in value) or "none"
     return one_line(str(value))
+
+
+NAME_WIDTH = 15
+
+
+def fact_rows(found: tuple[Fact, ...], width: int) -> list[tuple[Piece, ...]]:
+    """Facts as rows: headings, names in one column, values wrapped in another."""
+    room = max(12, width - NAME_WIDTH - 3)
+    rows: list[tuple[Piece, ...]] = []
+    for index, fact in enumerate(found):
+        if fact.heading:
+            if index:
+                rows.append(())
+            rows.append(((f" {fact.name}", Tone.TITLE),))
+            continue
+        name = fact.name
+        if len(name) > NAME_WIDTH:
+            rows.append(((f" {name}", Tone.MUTED),))
+            name = ""
+        for line in wrap(fact.value, room, drop_whitespace=False, replace_whitespace=False) or [""]:
+            rows.append(((f" {name:<{NAME_WIDTH}} ", Tone.MUTED), (line, fact.tone)))
+            name = ""
+    return rows

@@ -10,7 +10,8 @@ from engine.events import CommandAnswered, RecordedEvent
 from engine.records import Candidate, CandidateState, RunState
 from tui.state.chart import Progress, progress
 from tui.state.log import RunLog
-from tui.state.tree import Change, RunTree
+from tui.state.nodes import Change
+from tui.state.tree import RunTree
 from tui.state.words import (
     Glyphs,
     Tone,

@@ -7,53 +7,17 @@ depth is fine. The cursor is a candidate, not a row: what arrives never moves it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 
 from engine.records import Candidate
 from tui.state.filters import Filter
+from tui.state.nodes import Change, Node, TreeRow
 from tui.state.words import may_be_best
 
 ROOT = 0
 """The number of the invisible root, which stands for the task."""
 
-
-@dataclass(slots=True)
-class Node:
-    """A candidate in its place. `best` is the highest speedup in its subtree, itself included."""
-
-    candidate: Candidate
-    children: list[int] = field(default_factory=list)
-    folded: bool = False
-    best: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What an update did to the rows.
-
-    `inserted` holds the row indices of new rows in the order of insertion; `repaint_from` is the first
-    row whose place or guides changed; `changed` the candidates whose own row may look different.
-    """
-
-    inserted: tuple[int, ...] = ()
-    repaint_from: int | None = None
-    changed: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class TreeRow:
-    """One visible row. `last` tells for each level above, outermost first, whether its branch has ended.
-
-    Only the innermost levels are told; `hidden_levels` counts those left out.
-    """
-
-    candidate: Candidate
-    last: tuple[bool, ...]
-    hidden_levels: int
-    has_children: bool
-    folded: bool
-    best_below: float | None
-    matches: bool
+MANY = 200
+"""From so many new candidates on, rows and bests are worked out once at the end, not one by one."""
 
 
 class RunTree:
@@ -130,6 +94,9 @@ class RunTree:
 
     def fold_in(self, candidates: Iterable[Candidate]) -> Change:
         """Takes in new and changed candidates, parents before children."""
+        candidates = list(candidates)
+        if len(candidates) > MANY:
+            return self._fold_in_many(candidates)
         inserted: list[int] = []
         changed: set[int] = set()
         repaint_from: int | None = None
@@ -162,6 +129,30 @@ class RunTree:
         elif known:
             self.unseen += len(self._nodes) - known
         return Change(tuple(inserted), repaint_from, frozenset(changed))
+
+    def _fold_in_many(self, candidates: list[Candidate]) -> Change:
+        known = len(self._nodes)
+        for candidate in candidates:
+            node = self._nodes.get(candidate.number)
+            if node is None:
+                parent = candidate.parent if candidate.parent in self._nodes else None
+                self._children(parent).append(candidate.number)
+                self._nodes[candidate.number] = Node(candidate)
+            else:
+                node.candidate = candidate
+        for number in sorted(self._nodes, reverse=True):
+            self._nodes[number].best = self._best_of(self._nodes[number])
+        self._rebuild()
+        if self.following and len(self._nodes) > known:
+            self.move_to(max(self._nodes))
+        elif known:
+            self.unseen += len(self._nodes) - known
+        return Change((), 0, frozenset(candidate.number for candidate in candidates))
+
+    def _best_of(self, node: Node) -> float | None:
+        own = node.candidate.speedup if may_be_best(node.candidate, self.allowed) else None
+        below = (self._nodes[child].best for child in node.children)
+        return max((value for value in (own, *below) if value is not None), default=None)
 
     def _insert(self, candidate: Candidate) -> tuple[int, int] | None:
         """Adds a node as its parent's last child; returns its row and the first row to repaint."""
@@ -206,16 +197,11 @@ class RunTree:
         current: int | None = number
         while current is not None:
             node = self._nodes[current]
-            own = node.candidate.speedup if may_be_best(node.candidate, self.allowed) else None
-            below = (self._nodes[child].best for child in node.children)
-            best = max((value for value in (own, *below) if value is not None), default=None)
-            if best == node.best and current != number:
+            best = self._best_of(node)
+            if best == node.best:
                 break
-            unchanged = best == node.best
             node.best = best
             touched.append(current)
-            if unchanged:
-                break
             current = node.candidate.parent if node.candidate.parent in self._nodes else None
         return touched
 

@@ -44,6 +44,12 @@ def fitted(pieces: Sequence[Piece], width: int, more: str = "…") -> list[Piece
     return kept
 
 
+def tone_style(widget: Widget, name: str) -> Style:
+    """What a tone looks like on a widget, without a background."""
+    full = widget.get_component_rich_style(f"line--{name}")
+    return Style(color=full.color, bold=full.bold, italic=full.italic, underline=full.underline)
+
+
 def width_of(pieces: Sequence[Piece]) -> int:
     """The cells that pieces take."""
     return sum(cell_len(text) for text, _ in pieces)

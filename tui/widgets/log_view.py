@@ -57,14 +57,12 @@ class LogView(LineView):
 
     def on_resize(self) -> None:
         """Wraps anew."""
+        at_end = self.scroll_offset.y >= self.max_scroll_y
         if self.size.width != self._width:
-            at_end = self.scroll_offset.y >= self.max_scroll_y
             self._wrap()
-            super().on_resize()
-            if at_end:
-                self.scroll_to(y=self.max_scroll_y, animate=False)
-        else:
-            super().on_resize()
+            self.lines_changed()
+        if at_end:
+            self.scroll_to(y=self.max_scroll_y, animate=False)
 
     def line_count(self) -> int:
         """One line a wrapped row."""

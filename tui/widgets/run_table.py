@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
@@ -24,8 +23,3 @@ class RunTable(DataTable[Text]):
         if key.scope is Scope.MOVE
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{tone}" for tone in Tone}
-
-    def tone_style(self, tone: Tone) -> Style:
-        """The style of a tone, without a background."""
-        full = self.get_component_rich_style(f"line--{tone}")
-        return Style(color=full.color, bold=full.bold)

@@ -10,7 +10,8 @@ from textual.message import Message
 
 from engine.records import CandidateState, Step
 from tui.keys import Scope, bindings
-from tui.state.tree import Change, RunTree, TreeRow
+from tui.state.nodes import Change, TreeRow
+from tui.state.tree import RunTree
 from tui.state.words import (
     Glyphs,
     Piece,
