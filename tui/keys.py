@@ -120,6 +120,7 @@ KEYS: tuple[Key, ...] = (
     Key("hunk(-1)", ("left_square_bracket",), "[", "hunk", "the change before", Scope.DIFF, 3),
     Key("context(1)", ("right_curly_bracket",), "}", "more", "more lines around changes", Scope.DIFF),
     Key("context(-1)", ("left_curly_bracket",), "{", "less", "fewer lines around changes", Scope.DIFF),
+    Key("wrap", ("w",), "w", "wrap", "wrap long lines, or cut them at the edge", Scope.DIFF, 3),
     Key("sideways(8)", ("l", "right"), "l", "right", "look further right", Scope.DIFF),
     Key("sideways(-8)", ("h", "left"), "h", "left", "look further left", Scope.DIFF),
     Key("switch_log", ("l", "h", "right", "left"), "h l", "run or candidate", "log of run or candidate", Scope.LOG, 3),

@@ -28,6 +28,15 @@ class Base(StrEnum):
         return bases[(bases.index(self) + 1) % len(bases)]
 
 
+CONTEXTS: tuple[int | None, ...] = (1, 3, 8, 20, None)
+"""How many equal lines can be shown around changes; None shows all."""
+
+
+def next_context(context: int | None, direction: int) -> int | None:
+    """More (1) or fewer (-1) equal lines than `context`."""
+    return CONTEXTS[max(0, min(CONTEXTS.index(context) + direction, len(CONTEXTS) - 1))]
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A candidate to read, what to compare it with, and how many equal lines to show around changes."""

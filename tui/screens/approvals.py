@@ -17,7 +17,7 @@ from tui.asking import ask, ask_each
 from tui.context import Context
 from tui.keys import Scope, bindings
 from tui.poller import Follower
-from tui.reading import Base, Detail, Wanted, read_detail
+from tui.reading import Base, Detail, Wanted, next_context, read_detail
 from tui.screens.base import CockpitScreen
 from tui.screens.prompts import TextPrompt
 from tui.state.details import facts
@@ -60,6 +60,7 @@ class ApprovalsScreen(CockpitScreen):
         self.waiting: dict[tuple[int, int], Waiting] = {}
         self.marked: set[tuple[int, int]] = set()
         self.base = Base.PARENT
+        self._around: int | None = 3
         self.detail: Detail | None = None
 
     def compose_body(self) -> ComposeResult:
@@ -134,7 +135,7 @@ class ApprovalsScreen(CockpitScreen):
             against = candidate.parent
         elif self.base is Base.BEST:
             against = waiting.overview.run.best
-        return Wanted(candidate.run, candidate.number, self.base, against)
+        return Wanted(candidate.run, candidate.number, self.base, against, self._around)
 
     def _current(self) -> Waiting | None:
         key = self.queue.current
@@ -252,6 +253,11 @@ class ApprovalsScreen(CockpitScreen):
         """Looks at the proposal in its run."""
         if (waiting := self._chosen()) is not None:
             self.post_message(self.OpenRun(*waiting.key))
+
+    def on_diff_view_context_wanted(self, message: DiffView.ContextWanted) -> None:
+        """Shows more or fewer lines around changes."""
+        self._around = next_context(self._around, message.direction)
+        self._read()
 
     def action_base(self) -> None:
         """Compares with something else."""

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from skills.records import STAGES, Rule, Skill, SkillKind
@@ -40,6 +41,8 @@ class RuleForm(ModalScreen[Taught | None]):
         Binding("escape", "cancel", "cancel"),
     ]
 
+    AUTO_FOCUS = ""
+
     class Stored(Message):
         """A thread has tried to store the rule."""
 
@@ -65,19 +68,31 @@ class RuleForm(ModalScreen[Taught | None]):
             with VerticalScroll(id="form-fields", can_focus=False):
                 for name, explanation, height in FIELDS:
                     value = str(getattr(self._rule, name))
-                    yield Static(explanation, markup=False, classes="form-label")
-                    if height == 1:
-                        yield Input(value, id=f"field-{name}", compact=True, select_on_focus=False)
-                    else:
-                        area = TextArea(value, id=f"field-{name}", compact=True, tab_behavior="focus")
-                        area.styles.height = height
-                        yield area
+                    with Vertical(classes="form-field"):
+                        yield Static(explanation, markup=False, classes="form-label")
+                        if height == 1:
+                            yield Input(value, id=f"field-{name}", compact=True, select_on_focus=False)
+                        else:
+                            area = TextArea(value, id=f"field-{name}", compact=True, tab_behavior="focus")
+                            area.styles.height = height
+                            yield area
             yield Static("", markup=False, id="form-problem")
             yield Static(" ctrl+o store   Tab next field   Esc give up", markup=False, id="form-keys")
 
     def on_mount(self) -> None:
         """Starts in the first field."""
         self.query_one("#field-name").focus(scroll_visible=False)
+
+    def on_descendant_focus(self) -> None:
+        """Keeps the explanation of the field in sight."""
+        if self.focused is not None and self.focused.parent is not None:
+            group = self.focused.parent
+            assert isinstance(group, Widget)
+            self.query_one("#form-fields").scroll_to_widget(group, animate=False)
+
+    def on_input_submitted(self) -> None:
+        """Enter goes to the next field."""
+        self.focus_next()
 
     def rule(self) -> Rule:
         """The rule as it stands in the form.

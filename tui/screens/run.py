@@ -13,7 +13,7 @@ from textual.timer import Timer
 from tui.context import Context
 from tui.keys import Scope, bindings
 from tui.poller import Follower
-from tui.reading import Base, Detail, Wanted, read_detail
+from tui.reading import Base, Detail, Wanted, next_context, read_detail
 from tui.screens.prompts import TextPrompt
 from tui.screens.run_panes import RunPanes
 from tui.state.details import facts
@@ -23,12 +23,12 @@ from tui.state.log import evaluation_lines
 from tui.state.run_view import RunUpdate, RunView
 from tui.state.words import Tone
 from tui.widgets.chart import Chart
+from tui.widgets.diff_view import DiffView
 from tui.widgets.lines import LineView
 
 READ_AFTER_S = 0.05
 """How long the cursor rests before the candidate under it is read: holding a key reads one, not fifty."""
 
-CONTEXTS: tuple[int | None, ...] = (1, 3, 8, 20, None)
 FILTER_HINT = "state:incorrect  step:local  by:human  label:  is:pinned  speedup>1.2  time<50  !word"
 
 
@@ -55,7 +55,7 @@ class RunScreen(RunPanes):
     def __init__(self, context: Context, run: int | None) -> None:
         super().__init__(context, RunView(run or 0))
         self.base = Base.PARENT
-        self._context_index = 1
+        self._around: int | None = 3
         self._goto: int | None = None
         self._reading: Timer | None = None
 
@@ -163,7 +163,7 @@ class RunScreen(RunPanes):
             against = self.view.overview.run.best
         if against == candidate.number:
             against = None
-        return Wanted(self.view.run_id, candidate.number, self.base, against, CONTEXTS[self._context_index])
+        return Wanted(self.view.run_id, candidate.number, self.base, against, self._around)
 
     def _read_in_thread(self, wanted: Wanted) -> None:
         self.post_message(self.DetailRead(read_detail(self.context.db, wanted)))
@@ -265,9 +265,9 @@ class RunScreen(RunPanes):
         self._read(now=True)
         self.say(f"comparing with the {self.base}" if self.base is not Base.SOURCE else "showing the source")
 
-    def action_context(self, direction: int) -> None:
+    def on_diff_view_context_wanted(self, message: DiffView.ContextWanted) -> None:
         """Shows more or fewer lines around changes."""
-        self._context_index = max(0, min(self._context_index + direction, len(CONTEXTS) - 1))
+        self._around = next_context(self._around, message.direction)
         self._read(now=True)
 
     def _look(self, move: Callable[[], object]) -> None:

@@ -43,6 +43,8 @@ class SteeringScreen(CockpitScreen):
         """Says what the engine answered to a command of this screen."""
         if answer.command in self._asked:
             self._asked.discard(answer.command)
+            if answer.state == CommandState.RETRACTED:
+                return
             refused = answer.state == CommandState.REFUSED
             self.say(f"{'refused: ' if refused else ''}{answer.answer}", Tone.BAD if refused else Tone.GOOD)
 
