@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from engine.lowering.templates.graph import Value
+from engine.lowering.templates.names import Names
 from engine.lowering.templates.pointwise import ATOM, POINTWISE, at_masked_lanes, expression, repeats_operand
-from engine.lowering.templates.writing import Names
 
 _LONGEST = 64
 _SPOKEN = {

@@ -22,6 +22,7 @@ from engine.lowering.templates.parts import IDENTITY, add_parts_kernel, combined
 from engine.lowering.templates.summary import fused
 from engine.lowering.templates.writing import Kernel, module
 
+_MOST_ACROSS = 65535
 _IDEAS = {
     "columns": "Every program walks down some columns in blocks.",
     "split": "Several programs share the columns; a second kernel joins their parts.",
@@ -47,6 +48,8 @@ class Columnwise:
         self.outer = math.prod(shape[: self.axes[0]])
         self.reduced = math.prod(shape[axis] for axis in self.axes)
         self.columns = math.prod(shape[self.axes[-1] + 1 :])
+        if self.outer > _MOST_ACROSS:
+            raise Mismatch(f"Its columns repeat more than {_MOST_ACROSS} times, more than a grid can be wide.")
         self.domain = lay_out(graph, shape, len(shape) - self.axes[-1] - 1)
         self.row_values = {value for value in graph.values() if self._varies_down(value)}
         for value in graph.values():

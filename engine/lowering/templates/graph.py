@@ -77,12 +77,14 @@ class Output:
 class Graph:
     """A task's reference at its large form.
 
-    `returns` is `tensor`, `tuple` or `list`; `arguments` maps the parameters of forward to their types.
+    `returns` is `tensor`, `tuple` or `list`; `arguments` maps the arguments of forward to their types,
+    `renamed` those that go by another name inside it to their own names.
     """
 
     outputs: tuple[Output, ...]
     returns: str
     arguments: Mapping[str, str]
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def values(self) -> list[Value]:
         """Every value that an output needs, each after its inputs."""

@@ -16,6 +16,7 @@ from engine.lowering.templates.operands import Index, Operands, inputs_of, only_
 from engine.lowering.templates.summary import fused
 from engine.lowering.templates.writing import Kernel, module
 
+_MOST_ACROSS = 65535
 _TILE_ORDER = """\
 # Programs next to each other share tiles of the right factor, which then stay in the cache.
 tiles_down, tiles_across = tl.cdiv(rows, BLOCK_M), tl.cdiv(columns, BLOCK_N)
@@ -54,6 +55,8 @@ class Matmul:
         self.constructor, self.target = constructor, target
         self.half = self.left.dtype in HALVES
         self.batched = len(self.product.shape) == 3
+        if self.batched and self.product.shape[0] > _MOST_ACROSS:
+            raise Mismatch(f"It multiplies more than {_MOST_ACROSS} matrices, more than a grid can be wide.")
 
     def structures(self) -> list[Structure]:
         """All ways of writing it, each in each precision that changes something."""

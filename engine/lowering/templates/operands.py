@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from engine.lowering.templates.domain import Domain, RowIndex, Span
 from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Output, Value
+from engine.lowering.templates.names import HOST_NAMES, Names
 from engine.lowering.templates.pointwise import POINTWISE, literal
-from engine.lowering.templates.writing import Names
 
 _WIDENED = ".to(tl.float32)"
 
@@ -61,7 +61,7 @@ class Operands:
     output_names: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.names = Names([*self.graph.arguments, "rows", "columns", "count"])
+        self.names = Names([*self.graph.arguments, *HOST_NAMES])
         values = self.graph.values()
         texts = [value.text("text") for value in values if value.op == "input"]
         for name in self.graph.arguments:

@@ -1,74 +1,15 @@
-"""What each aten operation means in the graph that templates match."""
+"""What aten's pointwise operations and reductions mean in the graph; all handlers by name."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
-from engine.lowering.templates.graph import (
-    FLOATS,
-    Mismatch,
-    Shape,
-    Value,
-    constant,
-    make,
-    moved_behind,
-    reduced,
-    reshape,
-)
-
-if TYPE_CHECKING:
-    from engine.lowering.templates.reading import Reader
-
-Result = Value | tuple[Value, ...]
-
-
-class Call:
-    """One call of the trace, with its counterpart in the small form."""
-
-    def __init__(self, reader: Reader, node: torch.fx.Node, small: torch.fx.Node) -> None:
-        self.reader = reader
-        self._node, self._small = node, small
-        result = node.meta.get("val")
-        self.shape: Shape = tuple(result.shape) if isinstance(result, torch.Tensor) else ()
-        other = small.meta.get("val")
-        self.small_shape: Shape = tuple(other.shape) if isinstance(other, torch.Tensor) else ()
-        self.results: list[Shape] = [tuple(part.shape) for part in result] if isinstance(result, (tuple, list)) else []
-        self.dtype: torch.dtype = result.dtype if isinstance(result, torch.Tensor) else torch.float32
-
-    def raw(self, index: int, name: str = "", default: object = None) -> object:
-        """An argument as the large form has it."""
-        return _argument(self._node, index, name, default)
-
-    def pair(self, index: int, name: str = "", default: object = None) -> tuple[object, object]:
-        """An argument as each form has it."""
-        return _argument(self._node, index, name, default), _argument(self._small, index, name, default)
-
-    def value(self, index: int, name: str = "") -> Value:
-        """An argument as a value; numbers become constants."""
-        return self.reader.number(*self.pair(index, name))
-
-    def axes(self, index: int, rank: int) -> tuple[int, ...]:
-        """A list of axes, all of them if it is empty, counted from 0."""
-        axes = self.raw(index)
-        if isinstance(axes, int):
-            axes = [axes]
-        assert axes is None or isinstance(axes, (list, tuple))
-        return tuple(sorted(int(axis) % max(rank, 1) for axis in axes)) if axes else tuple(range(rank))
-
-    def whole(self, large: object, small: object, axis: int | None = None) -> str:
-        """Host text of a whole number."""
-        assert isinstance(large, int) and isinstance(small, int)
-        return self.reader.sizes.whole(large, small, axis, literal=True)
-
-
-def _argument(node: torch.fx.Node, index: int, name: str, default: object) -> object:
-    if index < len(node.args):
-        return node.args[index]
-    return node.kwargs.get(name, default)
+from engine.lowering.templates import heavy_operations, view_operations
+from engine.lowering.templates.calls import Call, Result
+from engine.lowering.templates.graph import FLOATS, Mismatch, Value, constant, make, moved_behind, reduced, reshape
 
 
 def _pointwise(op: str, inputs: int) -> Callable[[Call], Result]:
@@ -286,178 +227,6 @@ def whole_softmax(op: str, value: Value, axis: int, label: str = "") -> Value:
     return make("sub", shifted, make("log", total), label=label)
 
 
-def _gather(call: Call) -> Result:
-    value, axis, places = call.value(0), call.raw(1), call.value(2)
-    assert isinstance(axis, int)
-    rank = len(value.shape)
-    if axis % rank != rank - 1 or places.shape != (*value.shape[:-1], 1):
-        raise Mismatch("No template knows this gather.")
-    return Value("pick", (value, places), places.shape, value.dtype)
-
-
-def _view(call: Call) -> Result:
-    value = call.value(0)
-    if value.op != "input":
-        return reshape(value, call.shape)
-    if value.shape == call.shape:
-        return value
-    sizes = call.reader.shape_text(call.shape, call.small_shape)
-    return call.reader.host(
-        value,
-        f"{value.text('text')}.reshape({', '.join(sizes)})",
-        call.shape,
-        "dense" if value.text("layout") == "dense" else "any",
-    )
-
-
-def _expand(call: Call) -> Result:
-    value = call.value(0)
-    if value.shape == call.shape:
-        return value
-    if math.prod(value.shape) == math.prod(call.shape):
-        return _view(call)
-    raise Mismatch("No template knows an expanded tensor outside pointwise operations.")
-
-
-def _permute(call: Call) -> Result:
-    value, order = call.value(0), call.raw(1)
-    assert isinstance(order, (list, tuple))
-    rank = len(value.shape)
-    numbers = [int(axis) % rank for axis in order]
-    moved = [axis for axis, other in enumerate(numbers) if axis != other]
-    if not moved:
-        return value
-    if value.op != "input":
-        raise Mismatch("No template knows a transposed intermediate result.")
-    text, layout = value.text("text"), "any"
-    if moved == [rank - 2, rank - 1]:
-        layout = {"dense": "transposed", "transposed": "dense"}.get(value.text("layout"), "any")
-        text = text.removesuffix(".mT") if text.endswith(".mT") else f"{text}.mT"
-    elif len(moved) == 2:
-        text = f"{text}.transpose({moved[0]}, {moved[1]})"
-    else:
-        text = f"{text}.permute({', '.join(map(str, numbers))})"
-    return call.reader.host(value, text, call.shape, layout)
-
-
-def _narrow(call: Call, value: Value, axis: int, start: str, length: str, shape: Shape) -> Value:
-    if value.op != "input":
-        raise Mismatch("No template knows a slice of an intermediate result.")
-    text = f"{value.text('text')}.narrow({axis}, {start}, {length})"
-    layout = "any"
-    if value.text("layout") == "dense":
-        layout = "dense" if axis == 0 else "rows" if axis == len(shape) - 1 else "any"
-    return call.reader.host(value, text, shape, layout)
-
-
-def _slice(call: Call) -> Result:
-    value, axis = call.value(0), call.raw(1, "dim", 0)
-    assert isinstance(axis, int)
-    axis %= len(value.shape)
-    if call.raw(4, "step", 1) != 1:
-        raise Mismatch("No template knows a slice with a step.")
-    if value.shape == call.shape:
-        return value
-    starts = [start or 0 for start in call.pair(2, "start")]
-    start = call.whole(starts[0], starts[1])
-    length = call.whole(call.shape[axis], call.small_shape[axis], axis)
-    return _narrow(call, value, axis, start, length, call.shape)
-
-
-def _split(call: Call) -> Result:
-    value, axis = call.value(0), call.raw(2, "dim", 0)
-    large, small = call.pair(1)
-    assert isinstance(axis, int) and isinstance(large, (list, tuple)) and isinstance(small, (list, tuple))
-    axis %= len(value.shape)
-    parts: list[Value] = []
-    for index, (size, other) in enumerate(zip(large, small, strict=True)):
-        start = call.whole(sum(large[:index]), sum(small[:index]))
-        shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
-        parts.append(_narrow(call, value, axis, start, call.whole(size, other), shape))
-    return tuple(parts)
-
-
-def _select(call: Call) -> Result:
-    value, axis, index = call.value(0), call.raw(1), call.raw(2)
-    assert isinstance(axis, int) and isinstance(index, int)
-    if value.op != "input":
-        raise Mismatch("No template knows a slice of an intermediate result.")
-    return call.reader.host(value, f"{value.text('text')}.select({axis}, {index})", call.shape, "any")
-
-
-def _matmul(call: Call) -> Result:
-    return product(call.value(0), call.value(1), call.shape)
-
-
-def _matrix_vector(call: Call) -> Result:
-    left, right = call.value(0), call.value(1)
-    if left.dtype is not torch.float32:
-        raise Mismatch("No template knows a matrix times a vector in half precision.")
-    if len(right.shape) == 2:
-        if right.op != "input":
-            raise Mismatch("A factor of its matrix product is computed first.")
-        layout = right.text("layout")
-        right = call.reader.host(right, f"{right.text('text')}.squeeze(-1)", right.shape[:1], layout)
-    return reduced("sum", make("mul", left, right), [1], len(call.shape) == 2)
-
-
-def _mm(call: Call) -> Result:
-    return _matrix_vector(call) if call.shape[1] == call.small_shape[1] == 1 else _matmul(call)
-
-
-def product(left: Value, right: Value, shape: Shape) -> Value:
-    """A matrix product, batched where there are three axes."""
-    return Value("matmul", (left, right), shape, left.dtype, "product")
-
-
-def _addmm(call: Call) -> Result:
-    if call.raw(3, "beta", 1) != 1 or call.raw(4, "alpha", 1) != 1:
-        raise Mismatch("No template knows a matrix product with beta or alpha.")
-    return make("add", product(call.value(1), call.value(2), call.shape), call.value(0), dtype=call.dtype)
-
-
-def _attention(call: Call) -> Result:
-    if call.raw(4, "dropout_p", 0.0) != 0 or call.raw(7, "enable_gqa", False):
-        raise Mismatch("No template knows attention with dropout or grouped heads.")
-    inputs = [call.value(index) for index in range(3)]
-    if call.raw(3, "attn_mask") is not None:
-        inputs.append(call.value(3))
-    scale = call.value(6, "scale") if call.raw(6, "scale") is not None else None
-    settings = {"causal": bool(call.raw(5, "is_causal", False)), "scale": scale}
-    return Value("attention", tuple(inputs), call.shape, call.dtype, "", settings)
-
-
-def _pool(kind: str) -> Callable[[Call], Result]:
-    def handler(call: Call) -> Result:
-        kernel = _two(call.raw(1))
-        stride = _two(call.raw(2)) if call.raw(2) else kernel
-        padding = _two(call.raw(3, "padding", 0))
-        settings: dict[str, object] = {"kind": kind, "kernel": kernel, "stride": stride, "padding": padding}
-        if kind == "max":
-            settings |= {"dilation": _two(call.raw(4, "dilation", 1)), "counts_padding": False}
-            if call.raw(5, "ceil_mode", False):
-                raise Mismatch("No template knows pooling in ceil mode.")
-        else:
-            settings |= {"dilation": (1, 1), "counts_padding": bool(call.raw(5, "count_include_pad", True))}
-            if call.raw(4, "ceil_mode", False) or call.raw(6, "divisor_override") is not None:
-                raise Mismatch("No template knows pooling in ceil mode or with its own divisor.")
-        value = call.value(0)
-        shape = call.shape
-        if kind == "max":
-            shape = call.results[0]
-        result = Value("pool", (value,), shape, value.dtype, "pooled", settings)
-        return (result,) if kind == "max" else result
-
-    return handler
-
-
-def _two(argument: object) -> tuple[int, int]:
-    if isinstance(argument, int):
-        return argument, argument
-    assert isinstance(argument, (list, tuple))
-    return int(argument[0]), int(argument[-1])
-
-
 HANDLERS: dict[str, Callable[[Call], Result]] = {
     "add": _scaled("add"),
     "sub": _scaled("sub"),
@@ -490,25 +259,8 @@ HANDLERS: dict[str, Callable[[Call], Result]] = {
     "native_layer_norm": _layer_norm,
     "_softmax": _softmax("softmax"),
     "_log_softmax": _softmax("log_softmax"),
-    "gather": _gather,
-    "view": _view,
-    "_unsafe_view": _view,
-    "reshape": _view,
-    "unsqueeze": _view,
-    "squeeze": _view,
-    "expand": _expand,
-    "permute": _permute,
-    "slice": _slice,
-    "split_with_sizes": _split,
-    "select": _select,
-    "mm": _mm,
-    "mv": _matrix_vector,
-    "bmm": _matmul,
-    "addmm": _addmm,
-    "scaled_dot_product_attention": _attention,
-    "max_pool2d_with_indices": _pool("max"),
-    "avg_pool2d": _pool("avg"),
 }
+HANDLERS |= view_operations.HANDLERS | heavy_operations.HANDLERS
 HANDLERS |= {
     name: _pointwise(op, inputs)
     for name, op, inputs in (

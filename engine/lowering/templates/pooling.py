@@ -10,10 +10,11 @@ from engine.lowering.templates import tuning
 from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Value, replace_inputs
+from engine.lowering.templates.names import HOST_NAMES, Names
 from engine.lowering.templates.operands import only_pointwise
 from engine.lowering.templates.pointwise import literal
 from engine.lowering.templates.summary import fused
-from engine.lowering.templates.writing import Kernel, Names, module
+from engine.lowering.templates.writing import Kernel, module
 
 _WORDS = {
     "flat": "Every program computes one block of consecutive outputs.",
@@ -87,7 +88,7 @@ class Pooling:
     def _render(self, chosen: Mapping[str, Parameter], form: str) -> str:
         rows, block, warps = int(chosen.get("ROWS", 1)), int(chosen["BLOCK"]), int(chosen["num_warps"])
         tuning.check_lanes(rows * block, warps)
-        names = Names([*self.graph.arguments, "planes", "height", "width", "out_height", "out_width", "count"])
+        names = Names([*self.graph.arguments, *HOST_NAMES])
         host, name = self._source(names)
         output = names.fresh(self.output.name)
         body = Body(Names(["start", "lane", "inside", "best", "taken", "row", "column"]), self._scope())

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import torch
 
 from engine.lowering.templates import operations
+from engine.lowering.templates.calls import Call
 from engine.lowering.templates.graph import Graph, Mismatch, Output, Shape, Value, constant
 from engine.lowering.templates.sizes import Sizes
 from engine.lowering.templates.tracing import Trace, labels, small_form, trace
@@ -62,7 +63,8 @@ class Reader:
                 outputs = self._outputs(node, small)
             elif "_assert" not in str(node.target):
                 self._values[node] = self._call(node, small)
-        return Graph(outputs, self._trace.returns, self._trace.arguments).without_duplicates()
+        trace = self._trace
+        return Graph(outputs, trace.returns, trace.arguments, trace.renamed).without_duplicates()
 
     def value(self, node: object) -> Value:
         """The value of a node, or a constant for a plain number."""
@@ -109,7 +111,7 @@ class Reader:
         handler = operations.HANDLERS.get(name) or operations.HANDLERS.get(name.rsplit(".", 1)[0])
         if handler is None:
             raise Mismatch(f"No template knows the operation {name.rsplit('.', 1)[0]}.")
-        call = operations.Call(self, node, small)
+        call = Call(self, node, small)
         result = handler(call)
         if isinstance(result, tuple):
             return result

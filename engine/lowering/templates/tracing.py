@@ -18,6 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from engine.lowering.templates.graph import Mismatch
+from engine.lowering.templates.names import host_name
 
 _FILE = "<task>"
 
@@ -26,7 +27,8 @@ _FILE = "<task>"
 class Trace:
     """One traced form: its nodes in order, and for placeholders the host text they come from.
 
-    `arguments` maps the parameters of forward to their types; `returns` is `tensor`, `tuple` or `list`.
+    `arguments` maps the arguments of forward to their types, `renamed` those that go by another name inside
+    it to their own; `returns` is `tensor`, `tuple` or `list`.
     """
 
     nodes: tuple[torch.fx.Node, ...]
@@ -35,6 +37,7 @@ class Trace:
     sizes: Mapping[str, tuple[int, ...]]
     attributes: Mapping[str, float]
     returns: str
+    renamed: Mapping[str, str]
 
 
 def forward_of(source: str) -> ast.FunctionDef:
@@ -79,7 +82,8 @@ def trace(source: str, overrides: Mapping[str, object]) -> Trace:
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         raise Mismatch("The reference changes a buffer or an input in place.")
-    names = [argument.arg for argument in forward_of(source).args.args][1:]
+    own_names = [argument.arg for argument in forward_of(source).args.args][1:]
+    names = [host_name(name) for name in own_names]
     if len(names) < len(inputs):
         raise Mismatch("The reference takes its inputs as *args.")
     texts = {str(name): f"self.{path}" for name, path in signature.inputs_to_parameters.items()}
@@ -89,7 +93,7 @@ def trace(source: str, overrides: Mapping[str, object]) -> Trace:
     given = dict(zip(names, inputs, strict=False))
     attributes |= {name: value for name, value in given.items() if isinstance(value, float)}
     result = program.call_spec.out_spec
-    if not result.is_leaf() and (result.type not in (tuple, list) or not all(c.is_leaf() for c in result.children())):
+    if not result.is_leaf() and (result.type not in (tuple, list) or result.num_children != result.num_leaves):
         raise Mismatch("The reference returns something else than a tensor or a plain tuple or list of tensors.")
     return Trace(
         tuple(program.graph.nodes),
@@ -101,6 +105,7 @@ def trace(source: str, overrides: Mapping[str, object]) -> Trace:
         {name: tuple(value.shape) for name, value in given.items() if isinstance(value, torch.Tensor)},
         attributes,
         "tensor" if result.is_leaf() else result.type.__name__,
+        {name: own for name, own in zip(names, own_names, strict=True) if name != own},
     )
 
 

@@ -5,7 +5,6 @@ Templates give the statements; names, argument lists, line breaks and the order 
 
 from __future__ import annotations
 
-import keyword
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -18,25 +17,6 @@ from engine.lowering.templates.pointwise import DEVICE_FUNCTIONS
 
 _WIDTH = 112
 _JOINED = "\N{NO-BREAK SPACE}"
-_TAKEN = frozenset({*keyword.kwlist, "tl", "triton", "torch", "nn", "self", "grid", "range", "float", "int"})
-
-
-class Names:
-    """Gives every name once."""
-
-    def __init__(self, taken: Sequence[str] = ()) -> None:
-        self._taken = {*_TAKEN, *DEVICE_FUNCTIONS, *taken}
-
-    def fresh(self, wanted: str) -> str:
-        """The wanted name, made an identifier, with a number where it is taken."""
-        plain = re.sub(r"\W+", "_", wanted).strip("_").lower() or "value"
-        if plain[0].isdigit():
-            plain = f"value_{plain}"
-        name, number = plain, 2
-        while name in self._taken:
-            name, number = f"{plain}_{number}", number + 1
-        self._taken.add(name)
-        return name
 
 
 @dataclass(slots=True)
@@ -93,7 +73,9 @@ def _imports(extra: Sequence[str]) -> str:
 
 
 def _class(graph: Graph, constructor: Constructor, host: Sequence[str], results: Sequence[str]) -> str:
-    parameters = ", ".join(["self", *(f"{name}: {kind}" for name, kind in graph.arguments.items())])
+    parameters = ", ".join(
+        ["self", *(f"{graph.renamed.get(name, name)}: {kind}" for name, kind in graph.arguments.items())]
+    )
     result = ", ".join(results)
     kind = "torch.Tensor"
     if graph.returns == "list":
@@ -102,7 +84,8 @@ def _class(graph: Graph, constructor: Constructor, host: Sequence[str], results:
         kind = f"tuple[{', '.join(['torch.Tensor'] * len(results))}]"
         result += "," if len(results) == 1 else ""
     head = _call("def forward", parameters.split(", "), f" -> {kind}:")
-    body = textwrap.indent("\n".join([*host, f"return {result}"]), "    ")
+    renamed = [f"{name} = {argument}" for name, argument in graph.renamed.items()]
+    body = textwrap.indent("\n".join([*renamed, *host, f"return {result}"]), "    ")
     methods = [constructor.methods] if constructor.methods else []
     text = "\n\n".join(textwrap.indent(method, "    ") for method in [*methods, f"{head}\n{body}"])
     return f"class ModelNew(nn.Module):\n{text}"

@@ -215,6 +215,18 @@ CASES = {
         task(HEADS, "s = q @ k.transpose(-2, -1) * (q.size(-1) ** -0.5)\nreturn F.softmax(s, dim=-1) @ v", QKV),
         "attention/",
     ),
+    "arguments with the names of sizes": (
+        task(
+            {"S": (1024, 37), "D": (64, 32)},
+            "rows = queries @ keys.T * 0.125\nreturn torch.softmax(rows, dim=-1) @ width",
+            ";".join(f"{name}={randn('S', 'D')}" for name in ("queries", "keys", "width")),
+        ),
+        "attention/",
+    ),
+    "variables with the names of functions": (
+        task(RC, "max = x + count\ntanh = torch.tanh(max)\nreturn tanh * max", f"{X};count={randn('C')}"),
+        "elementwise/",
+    ),
     "attention in half precision": (
         task(
             HEADS,
