@@ -112,7 +112,8 @@ def modelled_time_us(
     parts: list[Mapping[str, Any]] = []
     for entry in trace:
         if entry.get("kind") == "library":
-            parts.append(_library_part(entry, device, recent, "reduced"))
+            # Candidates run with strict float32, so their library products are as slow as the baseline's.
+            parts.append(_library_part(entry, device, recent, "exact"))
         elif str(entry["key"]) not in by_key:
             raise ModelError(f"kernel {entry['kernel']} was launched but not compiled")
         else:

@@ -92,12 +92,13 @@ class Reader:
     def _overview(self, run: Run) -> RunOverview:
         counts = self._connection.execute(
             "SELECT count(*), coalesce(sum(state IN (?, ?) AND proposer != 'human'), 0),"
-            " coalesce(sum(verdict = ?), 0), coalesce(sum(state = ?), 0)"
+            " coalesce(sum(verdict = ? AND state = ?), 0), coalesce(sum(state = ?), 0)"
             " FROM candidates WHERE run = ?",
             (
                 CandidateState.EVALUATED,
                 CandidateState.FAILED,
                 Verdict.CORRECT,
+                CandidateState.EVALUATED,
                 CandidateState.AWAITING_APPROVAL,
                 run.id,
             ),
