@@ -150,7 +150,7 @@ class Crew:
     async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:
         home = self.folder / name.replace(" ", "-")
         home.mkdir()
-        environment = processes.clean_environment(home, single_threaded)
+        environment = processes.clean_environment(home, self._settings.device, single_threaded)
         worker = await processes.start(name, module, self._settings.python, home, environment)
         self._workers.append(worker)
         return worker

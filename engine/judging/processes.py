@@ -30,11 +30,12 @@ _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "TRITON_")
 _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-def clean_environment(home: Path, single_threaded: bool) -> dict[str, str]:
+def clean_environment(home: Path, device: str, single_threaded: bool) -> dict[str, str]:
     """What a worker may know of our environment: paths and GPU settings, and no key of anyone.
 
     Args:
         home: the private folder that stands for HOME, temporary files and caches.
+        device: `auto`, `cpu` or `cuda:N`; the GPU with that number becomes the only one that is seen.
         single_threaded: for a process that forks, which must have one thread when it does.
     """
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
@@ -45,6 +46,10 @@ def clean_environment(home: Path, single_threaded: bool) -> dict[str, str]:
     kept.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     if single_threaded:
         kept |= dict.fromkeys(_SINGLE_THREADED, "1")
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and number.isdigit():
+        visible = [entry.strip() for entry in kept.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
+        kept["CUDA_VISIBLE_DEVICES"] = visible[int(number)] if int(number) < len(visible) else number
     return kept | private_folders(home)
 
 

@@ -215,6 +215,8 @@ def _overall(
 
 def _mean(pairs: Sequence[tuple[float, float]]) -> float:
     """The weighted geometric mean of (weight, value) pairs."""
+    if len(pairs) == 1:
+        return pairs[0][1]
     total = math.fsum(weight for weight, _ in pairs)
     return math.exp(math.fsum(weight * math.log(value) for weight, value in pairs) / total)
 

@@ -27,6 +27,9 @@ QUICK_ROUNDS, FULL_ROUNDS = 3, 7
 BLOCK_US = 100_000.0
 """How long a block of the reference takes, about; the candidate gets as many iterations."""
 
+SLOW_BLOCK_US = 500_000.0
+"""How long a block of a slow candidate may take, about."""
+
 MIN_ITERATIONS, MAX_ITERATIONS = 8, 200
 MAX_SETS, SET_BYTES = 4, 512 << 20
 """Input sets that a block goes through in turn, as many as fit into so many bytes."""
@@ -238,8 +241,10 @@ class Clock:
         check: CheckOutputs,
     ) -> Measured:
         assert eager.arena is not None
-        iterations = self._iterations[case, tier]
-        answerer.block(MIN_ITERATIONS, calls=True, keep=False)
+        warm = answerer.block(MIN_ITERATIONS, calls=True, keep=False)
+        # A candidate far slower than the reference must not wait for its verdict all day.
+        affordable = int(SLOW_BLOCK_US / max(median(warm.times_us), 1.0))
+        iterations = min(self._iterations[case, tier], max(affordable, MIN_ITERATIONS))
         mine: list[float] = []
         theirs: list[float] = []
         peak = 0

@@ -100,6 +100,8 @@ class Examination:
         self._settings = settings
         self._arenas = arenas
         self._report = report
+        self._weights = "initial"
+        self._unmatched = False
         self._inputs: Arena | None = None
         self.outputs: Arena | None = None
 
@@ -130,9 +132,15 @@ class Examination:
         self.enter("correct")
         self._check(first, answer)
         for trial in TRIALS[1:]:
+            if trial.weights != "initial" and self._unmatched:
+                # Weights in a layout of the candidate's own cannot be changed from here.
+                continue
             question = self.reference.question(trial)
             if question is not None:
                 self._try(question)
+        if self._weights != "initial":
+            # Back to the weights that timed calls are checked with; the first answer must come again.
+            self._try(first)
         if self.findings.tier != "exact":
             self.findings.labels.add("reduced_precision")
         if self._large is not None:
@@ -199,6 +207,7 @@ class Examination:
         unmatched = answer.get("unmatched")
         if not isinstance(unmatched, list):
             raise forged()
+        self._unmatched = bool(unmatched)
         detail = f"{len(names) - len(unmatched)} of {len(names)} weights copied by name and shape"
         self.findings.checks.append({"name": "weights", "passed": not unmatched, "detail": detail})
 
@@ -208,8 +217,9 @@ class Examination:
         self._inputs.write(question.tensors)
         names: list[str] = []
         arenas: list[Arena] = []
-        if question.trial.weights != "initial":
-            names, state = self.reference.state(question.trial.weights)
+        if question.trial.weights != self._weights:
+            self._weights = question.trial.weights
+            names, state = self.reference.state(self._weights)
             arenas.append(self._arenas(state))
             arenas[0].write(state)
         if self.outputs is not None:

@@ -70,7 +70,6 @@ def _describe(kernel: Any) -> Json:
     """The resources of a compiled and loaded kernel, named as the compile nursery names them."""
     metadata = kernel.metadata
     target = getattr(metadata, "target", None)
-    text = _text(kernel, "ttgir")
     return {
         "kernel": str(getattr(metadata, "name", "kernel")),
         "hash": str(getattr(kernel, "hash", id(kernel))),
@@ -80,16 +79,7 @@ def _describe(kernel: Any) -> Json:
         "shared_bytes": int(getattr(metadata, "shared", 0) or 0),
         "num_warps": int(getattr(metadata, "num_warps", 0) or 0),
         "num_stages": int(getattr(metadata, "num_stages", 0) or 0),
-        "dot": {"unit": "", "type": "tf32"} if "inputPrecision = tf32" in text else None,
     }
-
-
-def _text(kernel: Any, stage: str) -> str:
-    try:
-        text = kernel.asm[stage]
-    except (KeyError, AttributeError):
-        return ""
-    return text if isinstance(text, str) else ""
 
 
 def sample(factory: type[torch.nn.Module], large: Json) -> Json:

@@ -75,7 +75,7 @@ async def test_a_killed_worker_is_replaced_and_never_held_against_a_candidate(
                 killed.append(worker.process.pid)
                 os.kill(worker.process.pid, signal.SIGKILL)
 
-        waits = in_forward("import time\n        print('here', flush=True)\n        time.sleep(0.2)")
+        waits = in_forward("import time\n        print('here', flush=True)\n        time.sleep(0.1)")
         evaluation = await judge.evaluate(waits, on_log=kill_once)
         assert killed
         assert evaluation.correct

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.judging.processes import clean_environment
 from engine.judging.workers.device_lock import DeviceLock
 from engine.judging.workers.statistics import geometric_mean, interval_95, median
 
@@ -78,3 +79,17 @@ def test_a_lock_that_another_user_made_is_enough(tmp_path: Path) -> None:
     os.chmod(path, 0o444)
     with DeviceLock("GPU-3", tmp_path).exclusive(ignore):
         assert path.exists()
+
+
+def test_the_gpu_that_is_asked_for_becomes_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert clean_environment(tmp_path, "cuda:1", single_threaded=False)["CUDA_VISIBLE_DEVICES"] == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, GPU-abc")
+    environment = clean_environment(tmp_path, "cuda:1", single_threaded=True)
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-abc"
+    assert clean_environment(tmp_path, "auto", single_threaded=True)["CUDA_VISIBLE_DEVICES"] == "4, GPU-abc"
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
+    assert environment["HOME"] == str(tmp_path)
+    assert not {"OPENAI_API_KEY", "TRITON_INTERPRET"} & environment.keys()

@@ -151,6 +151,7 @@ async def test_weights_under_other_names_are_made_from_the_same_seed(judge: Eval
     made = ("self.bias = nn.Parameter(torch.zeros(columns))", "self.b = nn.Parameter(torch.randn(columns))")
     evaluation = await judge.evaluate(scale_candidate(made).replace("self.bias", "self.b"))
     assert evaluation.verdict is Verdict.CORRECT
+    assert evaluation.labels == ()
     details = [check.detail for check in evaluation.checks if check.name == "weights"]
     assert details == ["0 of 1 weights copied by name and shape"]
 
