@@ -64,6 +64,8 @@ class Crew:
         self._next = 1
         self._workers: list[Worker] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._baselines: dict[str, Seat] = {}
+        self._late: asyncio.TimerHandle | None = None
         self._essential: Seat | None = None
         self._closing = False
 
@@ -105,15 +107,24 @@ class Crew:
         self.toolchain = dict(loaded[0]["toolchain"])
         for nursery in nurseries:
             self.spawn(self._follow(nursery, self._heard_from_nursery))
-        baselines = await self._fork_baselines() if self.device != "cpu" else {}
+        if self.device != "cpu":
+            self._baselines = await self._fork_baselines()
         await self._judge.channel.send({"op": "start"})
-        self.ready = await self._started(baselines)
+        self.ready = await self._started()
         for case in self.ready["cases"]:
-            if baselines and "eager" not in case["baselines"].get("exact", {}):
+            if self._baselines and "eager" not in case["baselines"].get("exact", {}):
                 raise MachineError(f"the task {self._task.name} cannot be timed here: {case['problem']}.")
         # Every candidate is timed against it, so a crew without it is of no use.
-        self._essential = baselines.get("eager")
+        self._essential = self._baselines.get("eager")
         self.spawn(self._follow(self._judge, self._heard_from_judge))
+
+    async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:
+        home = self.folder / name.replace(" ", "-")
+        home.mkdir()
+        environment = processes.clean_environment(home, self._settings.device, single_threaded)
+        worker = await processes.start(name, module, self._settings.python, home, environment)
+        self._workers.append(worker)
+        return worker
 
     async def _fork_baselines(self) -> dict[str, Seat]:
         """Starts the trusted processes that run the reference in each way, on a machine with a GPU."""
@@ -130,30 +141,25 @@ class Crew:
                 await self._judge.channel.send({"op": "baseline", "name": name}, [ours.fileno()])
         return seats
 
-    async def _started(self, baselines: dict[str, Seat]) -> Message:
-        """Waits until the judge is ready; a baseline that takes too long is ended, and the judge goes on without it."""
-        late: asyncio.TimerHandle | None = None
-        try:
-            while True:
-                message = await self._heard(self._judge)
-                if late is not None:
-                    late.cancel()
-                if message["event"] == "ready":
-                    return message
-                if message["event"] == "measuring":
-                    seat = baselines[message["name"]]
-                    late = asyncio.get_running_loop().call_later(BASELINE_TIMEOUT_S, self._kill_soon, seat)
-        finally:
-            if late is not None:
-                late.cancel()
+    async def _started(self) -> Message:
+        """Waits until the judge is ready; on a GPU it measures the baselines first."""
+        while True:
+            message = await self._heard(self._judge)
+            if message["event"] == "ready":
+                return message
+            self._watch_baseline(message["name"])
 
-    async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:
-        home = self.folder / name.replace(" ", "-")
-        home.mkdir()
-        environment = processes.clean_environment(home, self._settings.device, single_threaded)
-        worker = await processes.start(name, module, self._settings.python, home, environment)
-        self._workers.append(worker)
-        return worker
+    def _watch_baseline(self, name: str) -> None:
+        """Gives a baseline that the judge begins to measure its time; an empty name says that it is done.
+
+        One that takes too long is ended, and the judge goes on without it.
+        """
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        if name:
+            loop = asyncio.get_running_loop()
+            self._late = loop.call_later(BASELINE_TIMEOUT_S, self._kill_soon, self._baselines[name])
 
     def _kill_soon(self, seat: Seat) -> None:
         self.spawn(self.kill(seat))
@@ -185,6 +191,7 @@ class Crew:
     async def close(self) -> None:
         """Ends every process and removes every file of the crew."""
         self._closing = True
+        self._watch_baseline("")
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -239,8 +246,10 @@ class Crew:
             self._break(f"the {worker.name} ended (exit code {worker.process.returncode}): {words}")
 
     def _heard_from_judge(self, message: Message) -> None:
-        # A baseline that is measured for another tier has no seat of a candidate.
-        seat = self._seats.get(message.get("id", 0))
+        if message["event"] == "measuring":
+            self._watch_baseline(message["name"])
+            return
+        seat = self._seats.get(message["id"])
         if seat is not None:
             seat.inbox.put_nowait(message)
 

@@ -87,7 +87,7 @@ class Clock:
             settings: mode and cache state of all blocks.
             lock: the device's lock.
             arenas: lends memory for baseline processes.
-            measuring: is told the name of each baseline before it is measured.
+            measuring: is told the name of each baseline before it is measured, and an empty one afterwards.
         """
         self._measuring = measuring
         self.baselines: dict[str, Baseline] = {}
@@ -121,6 +121,8 @@ class Clock:
                 baseline.problem = f"{name}: {fault.reason}"
             except Gone:
                 baseline.problem = f"{name}: its process ended or took too long"
+            finally:
+                self._measuring("")
 
     def _measure_baseline(
         self, baseline: Baseline, case: int, reference: Reference, overrides: dict[str, Any], tier: str
