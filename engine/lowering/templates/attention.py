@@ -12,7 +12,7 @@ from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.domain import Domain
 from engine.lowering.templates.factors import PRECISIONS, Factor, factor
-from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Value, constant, make
+from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Unrelated, Value, constant, make
 from engine.lowering.templates.operands import Operands, only_pointwise
 from engine.lowering.templates.pointwise import literal
 from engine.lowering.templates.writing import Kernel, module
@@ -30,7 +30,7 @@ class Attention:
             Mismatch: it is not attention over inputs, or has a mask or operations after it.
         """
         if len(graph.outputs) != 1:
-            raise Mismatch("It has several outputs.")
+            raise Unrelated("It has several outputs.")
         self.graph, self.constructor, self.target = graph, constructor, target
         last = graph.outputs[0].value
         self.causal = False
@@ -40,7 +40,7 @@ class Attention:
         elif last.op == "matmul" and last.inputs[0].op == "softmax":
             self._spelled_out(last)
         else:
-            raise Mismatch("It is no attention.")
+            raise Unrelated("It is no attention.")
         self.width, self.value_width = self.query.shape[-1], self.value.shape[-1]
         self.queries, self.keys = self.query.shape[-2], self.value.shape[-2]
         self.heads = len(self.query.shape) > 2

@@ -16,7 +16,7 @@ from engine.lowering.templates import tuning
 from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.domain import Span, lay_out
-from engine.lowering.templates.graph import FLOATS, Graph, Mismatch, Shape, Value
+from engine.lowering.templates.graph import FLOATS, Graph, Mismatch, Shape, Unrelated, Value
 from engine.lowering.templates.operands import Index, Operands, only_pointwise
 from engine.lowering.templates.parts import IDENTITY, add_parts_kernel, combined, linear_in, partial_dtype, start_text
 from engine.lowering.templates.summary import fused
@@ -42,7 +42,7 @@ class Columnwise:
         only_pointwise(graph.values(), "reduce", "reshape", "count")
         self.reduces = [value for value in graph.values() if value.op == "reduce"]
         if not self.reduces:
-            raise Mismatch("It has no reduction.")
+            raise Unrelated("It has no reduction.")
         self.graph, self.constructor, self.target = graph, constructor, target
         shape, self.axes = self._reduced_axes()
         self.outer = math.prod(shape[: self.axes[0]])
@@ -64,7 +64,7 @@ class Columnwise:
             raise Mismatch("Its reductions run along different axes.")
         found = axes.pop()
         if found[-1] == len(shape) - 1 or found != tuple(range(found[0], found[-1] + 1)):
-            raise Mismatch("It reduces along the last axis, or along axes apart.")
+            raise Unrelated("It reduces along the last axis, or along axes apart.")
         if math.prod(shape[found[-1] + 1 :]) == 1:
             raise Mismatch("It has a single column.")
         return shape, found

@@ -12,7 +12,7 @@ from engine.lowering.templates import tuning
 from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.domain import lay_out
-from engine.lowering.templates.graph import FLOATS, Graph, Mismatch
+from engine.lowering.templates.graph import FLOATS, Graph, Mismatch, Unrelated
 from engine.lowering.templates.operands import Index, Operands, inputs_of, only_pointwise
 from engine.lowering.templates.parts import IDENTITY, combined, finish_kernel, partial_dtype, start_text
 from engine.lowering.templates.summary import fused
@@ -36,18 +36,18 @@ class Everything:
         only_pointwise(graph.values(), "reduce", "reshape", "count")
         self.totals = [value for value in graph.values() if value.op == "reduce"]
         if not self.totals:
-            raise Mismatch("It has no reduction.")
+            raise Unrelated("It has no reduction.")
         shape = max((value.inputs[0].shape for value in self.totals), key=math.prod)
         for value in self.totals:
             if value.inputs[0].shape != shape or math.prod(value.shape) != 1:
-                raise Mismatch("It does not reduce everything at once.")
+                raise Unrelated("It does not reduce everything at once.")
             if value.settings["kind"] != "sum" and value.dtype not in FLOATS:
                 raise Mismatch("It has a maximum of whole numbers.")
         for value in inputs_of(graph.values()):
             if value.text("layout") != "dense" or math.prod(value.shape) not in (1, math.prod(shape)):
                 raise Mismatch("Its inputs differ in shape, or are views.")
         if any(math.prod(output.value.shape) != 1 for output in graph.outputs):
-            raise Mismatch("It returns more than single numbers.")
+            raise Unrelated("It returns more than single numbers.")
         self.graph, self.constructor, self.target = graph, constructor, target
         self.domain = lay_out(graph, shape, 1)
 

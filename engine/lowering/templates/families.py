@@ -10,11 +10,12 @@ from engine.lowering.templates.columnwise import Columnwise
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.elementwise import Elementwise
 from engine.lowering.templates.everything import Everything
-from engine.lowering.templates.graph import Graph, Mismatch
+from engine.lowering.templates.graph import Graph, Mismatch, Unrelated
 from engine.lowering.templates.matmul import Matmul
 from engine.lowering.templates.pooling import Pooling
 from engine.lowering.templates.reading import read
 from engine.lowering.templates.rowwise import Rowwise
+from engine.lowering.templates.summary import fused
 from engine.lowering.templates.tuning import Target
 
 _Family = Callable[[Graph, Constructor, Target], list[Structure]]
@@ -54,6 +55,10 @@ def structures(task_source: str, overrides: Mapping[str, object], arch: str) -> 
             for structure in made:
                 structure.render(structure.defaults)
             found += made
+        except Unrelated:
+            continue
         except Mismatch as mismatch:
             reasons.append(f"{name} templates do not fit: {mismatch}")
+    if not found and not reasons:
+        reasons.append(f"No single template covers a graph of {fused(graph.values())}.")
     return found, [] if found else reasons

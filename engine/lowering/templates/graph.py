@@ -24,6 +24,10 @@ class Mismatch(Exception):
     """A template does not fit a graph; the message is one sentence for people."""
 
 
+class Unrelated(Mismatch):
+    """A graph is of another family altogether, which is no news for people."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Value:
     """One tensor (or constant) of the graph; compared by identity.

@@ -11,7 +11,7 @@ from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
 from engine.lowering.templates.domain import lay_out
 from engine.lowering.templates.factors import PRECISIONS, Factor, factor
-from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Value, replace_inputs
+from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Unrelated, Value, replace_inputs
 from engine.lowering.templates.operands import Index, Operands, inputs_of, only_pointwise
 from engine.lowering.templates.summary import fused
 from engine.lowering.templates.writing import Kernel, module
@@ -36,8 +36,10 @@ class Matmul:
             Mismatch: it has no product, or several, or something that is not pointwise around it.
         """
         products = [value for value in graph.values() if value.op == "matmul"]
-        if len(products) != 1:
-            raise Mismatch("It has no matrix product." if not products else "It has several matrix products.")
+        if not products:
+            raise Unrelated("It has no matrix product.")
+        if len(products) > 1:
+            raise Mismatch("It has several matrix products.")
         self.product = products[0]
         self.left, self.right = self.product.inputs
         if self.left.op != "input" or self.right.op != "input":

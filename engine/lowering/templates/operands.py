@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.lowering.templates.domain import Domain, RowIndex, Span
-from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Output, Value
+from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Output, Unrelated, Value
 from engine.lowering.templates.names import HOST_NAMES, Names
 from engine.lowering.templates.pointwise import POINTWISE, literal
 
@@ -258,7 +258,7 @@ def only_pointwise(values: Sequence[Value], *others: str) -> None:
     """
     for value in values:
         if value.op not in POINTWISE and value.op not in ("input", "constant", *others):
-            raise Mismatch(f"It contains {_spoken(value.op)}.")
+            raise Unrelated(f"It contains {_spoken(value.op)}.")
 
 
 def inputs_of(values: Sequence[Value]) -> Iterator[Value]:

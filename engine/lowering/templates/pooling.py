@@ -9,7 +9,7 @@ from engine.lowering.structure import Value as Parameter
 from engine.lowering.templates import tuning
 from engine.lowering.templates.body import Body
 from engine.lowering.templates.constructor import Constructor
-from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Value, replace_inputs
+from engine.lowering.templates.graph import HALVES, Graph, Mismatch, Unrelated, Value, replace_inputs
 from engine.lowering.templates.names import HOST_NAMES, Names
 from engine.lowering.templates.operands import only_pointwise
 from engine.lowering.templates.pointwise import literal
@@ -33,8 +33,10 @@ class Pooling:
             Mismatch: it is not one pooling of an input followed by pointwise operations on the result alone.
         """
         pools = [value for value in graph.values() if value.op == "pool"]
-        if len(pools) != 1 or len(graph.outputs) != 1:
-            raise Mismatch("It has no pooling." if not pools else "It has several poolings or outputs.")
+        if not pools:
+            raise Unrelated("It has no pooling.")
+        if len(pools) > 1 or len(graph.outputs) > 1:
+            raise Mismatch("It has several poolings or outputs.")
         self.pool = pools[0]
         self.source = self.pool.inputs[0]
         if self.source.op != "input":

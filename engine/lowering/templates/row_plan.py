@@ -11,7 +11,17 @@ import math
 from dataclasses import dataclass, field
 
 from engine.lowering.templates.domain import Domain, lay_out
-from engine.lowering.templates.graph import FLOATS, Graph, Mismatch, Value, ordered, reduced, replace_inputs, reshape
+from engine.lowering.templates.graph import (
+    FLOATS,
+    Graph,
+    Mismatch,
+    Unrelated,
+    Value,
+    ordered,
+    reduced,
+    replace_inputs,
+    reshape,
+)
 from engine.lowering.templates.operands import only_pointwise
 from engine.lowering.templates.operations import whole_softmax
 from engine.lowering.templates.pointwise import POINTWISE
@@ -77,13 +87,13 @@ def plan_rows(graph: Graph) -> RowPlan:
     only_pointwise(values, "reduce", "reshape", "count", "loaded_pick")
     reduces = [value for value in values if value.op == "reduce"]
     if not reduces:
-        raise Mismatch("It has no reduction.")
+        raise Unrelated("It has no reduction.")
     shape = max((value.inputs[0].shape for value in reduces), key=math.prod)
     trailing = _trailing(reduces, shape)
     domain = lay_out(graph, shape, trailing)
     plan = RowPlan(graph, domain)
     if domain.rows == 1:
-        raise Mismatch("It reduces everything at once, there are no rows.")
+        raise Unrelated("It reduces everything at once, there are no rows.")
     for value in reduces:
         span, after = domain.span(value.inputs[0]), domain.span(value)
         whole = span.rows or span.columns
@@ -92,7 +102,7 @@ def plan_rows(graph: Graph) -> RowPlan:
         elif span.rows and span.columns and after.rows and not after.columns:
             plan.reductions.append(value)
         else:
-            raise Mismatch("It reduces along another axis than the last ones.")
+            raise Unrelated("It reduces along another axis than the last ones.")
         if value.settings["kind"] != "sum" and value.dtype not in FLOATS:
             raise Mismatch("It has a maximum of whole numbers.")
     plan = _totals_by_row(plan)
@@ -115,7 +125,7 @@ def _trailing(reduces: list[Value], shape: tuple[int, ...]) -> int:
             if len(axes) < len(shape):
                 counts.add(len(axes))
         elif math.prod(value.shape) != 1:
-            raise Mismatch("It reduces along another axis than the last ones.")
+            raise Unrelated("It reduces along another axis than the last ones.")
     if len(counts) > 1:
         raise Mismatch("Its reductions run along different axes.")
     return counts.pop() if counts else 1
