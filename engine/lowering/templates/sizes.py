@@ -13,6 +13,8 @@ from itertools import combinations
 from engine.lowering.templates.graph import Mismatch, Shape
 
 _LARGEST_PART = 64
+_FEW_PARTS = 8
+_LARGEST_PLAIN = 4
 
 
 class Sizes:
@@ -32,19 +34,20 @@ class Sizes:
         """Text for a whole number, such as `x.shape[1] // 2`.
 
         `axis` is the dimension it is a size of, preferred among equals; `literal` says that a number
-        which is the same in both forms is meant as it is.
+        which is the same in both forms is meant as it is. Where no small form is known, a half or a third
+        of a size is taken to be meant as such.
 
         Raises:
             Mismatch: no relation is visible.
         """
-        if literal and large == small:
+        if literal and large == small and (self.known_small or large <= _LARGEST_PLAIN):
             return str(large)
         exact = [text for text, *sizes in self._dimensions if sizes == [large, small]]
         preferred = [text for text in exact if axis is not None and text.endswith(f"[{axis}]")]
         if preferred or exact:
             return (preferred or exact)[0]
         if large == small:
-            return str(large)
+            return str(large) if self.known_small else self._share(large) or str(large)
         for text, candidate_large, candidate_small in self._derived():
             if (candidate_large, candidate_small) == (large, small):
                 return text
@@ -67,6 +70,14 @@ class Sizes:
         if isinstance(large, int) and isinstance(small, int):
             return self.whole(large, small)
         raise Mismatch(f"The number {large:g} depends on sizes in a way that is not visible.")
+
+    def _share(self, large: int) -> str:
+        """Text for a number that divides a size into a few equal parts, or ""."""
+        for part in range(2, _FEW_PARTS + 1):
+            for text, size, _ in self._dimensions:
+                if size == large * part:
+                    return f"{text} // {part}"
+        return ""
 
     def _derived(self) -> Iterator[tuple[str, int, int]]:
         for part in range(2, _LARGEST_PART + 1):

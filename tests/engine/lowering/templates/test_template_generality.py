@@ -289,3 +289,20 @@ def test_a_task_that_no_template_fits_says_why(forward: str, reason: str) -> Non
     assert found == []
     assert any(reason in sentence for sentence in reasons), reasons
     assert all(sentence.endswith(".") for sentence in reasons), reasons
+
+
+def test_a_task_without_a_small_form_keeps_its_relations_to_sizes() -> None:
+    source = task(RC, "a, b = x.chunk(2, dim=-1)\nreturn a * b", X).replace("SMALL = ", "UNUSED = ")
+    found, reasons = structures(source, {}, "sm_90")
+    assert found, reasons
+    modules = {structure.name: structure.render(structure.defaults) for structure in found}
+    [answers] = run_worker("interpret", [Request(source, modules, {"R": 5, "C": 44})])
+    assert set(answers.values()) == {""}, answers
+
+
+def test_overrides_replace_the_constants_of_the_timed_form() -> None:
+    source = task(RC, "return torch.softmax(x, dim=-1)", X)
+    usual, _ = structures(source, {}, "sm_90")
+    wide, _ = structures(source, {"R": 64, "C": 1 << 20}, "sm_90")
+    assert "softmax/one_pass" in {structure.name for structure in usual}
+    assert "softmax/one_pass" not in {structure.name for structure in wide}
