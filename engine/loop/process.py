@@ -83,7 +83,7 @@ async def _search(store: RunStore) -> None:
         _keep_facts(store, facts)
         for reason in lowered.reasons:
             store.note(f"lowering: {reason}")
-        proposer = CompilerProposer(client, lowered, store.recipes())
+        proposer = CompilerProposer(client, lowered, store.recipes(), settings.numerics)
         await SearchLoop(store, evaluator, proposer, settings).run()
 
 

@@ -17,6 +17,8 @@ from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed
 from engine.records import ProposerKind, Step
 
 _MAX_RENDER_TRIES = 8
+_ROUNDED = "/tf32"
+"""How the names of structures end whose matrix products are rounded to TF32; a strict run would refuse them all."""
 
 
 class CompilerProposer:
@@ -24,9 +26,15 @@ class CompilerProposer:
 
     kind = ProposerKind.COMPILER
 
-    def __init__(self, client: LoweringClient, task: LoweredTask, recipes: Mapping[int, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, client: LoweringClient, task: LoweredTask, recipes: Mapping[int, Mapping[str, Any]], numerics: str
+    ) -> None:
         self._client = client
-        self._structures = {structure.name: structure for structure in task.structures}
+        self._structures = {
+            structure.name: structure
+            for structure in task.structures
+            if numerics != "strict" or not structure.name.endswith(_ROUNDED)
+        }
         self._reasons = task.reasons
         self._recipes: dict[int, Mapping[str, Any]] = dict(recipes)
         self._offered = {_key(recipe["structure"], recipe["parameters"]) for recipe in recipes.values()}
