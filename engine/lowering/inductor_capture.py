@@ -26,6 +26,7 @@ import torch
 import torch._inductor.compile_fx
 import torch._inductor.config
 import torch._inductor.graph
+import torch._subclasses.fake_tensor
 from torch._dynamo.source import ConstantSource
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.triton import TritonKernel
@@ -114,6 +115,9 @@ def pretend_device(arch: str) -> None:
     for name in ("current_device", "device_count", "get_device_properties", "exchange_device", "maybe_exchange_device"):
         target = {"exchange_device": "_exchange_device", "maybe_exchange_device": "_maybe_exchange_device"}
         setattr(interface, name, staticmethod(answers[target.get(name, name)]))
+    # A build with CUDA would touch the device at the first fake tensor on it.
+    fakes: Any = torch._subclasses.fake_tensor
+    fakes.init_gpu_context = lambda device: None
     # The pattern tables of attention and padding are traced with real tensors on the device.
     joint_graph.lazy_init = lambda *arguments, **named: None
     _drop_patterns({"mul_softmax_pattern", "div_softmax_pattern"})

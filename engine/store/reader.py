@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from skills.memory import SkillMemory
-
 from engine.events import RecordedEvent, from_json
 from engine.records import Candidate, CandidateState, Command, CommandState, Evaluation, Run, Task, Verdict
 from engine.store import lease
@@ -27,6 +25,7 @@ from engine.store.rows import (
     run_from,
     task_from,
 )
+from skills.memory import SkillMemory
 
 
 @dataclass(frozen=True, slots=True)
