@@ -15,7 +15,7 @@ from tui.commands.group import EXIT_MACHINE, EXIT_NOT_CORRECT, CommandFailed, Op
 from tui.commands.look import open_cockpit
 from tui.commands.output import print_json, run_document
 
-DEMO_TASK = "softmax"
+DEMO_TASK = "residual_rms_norm"
 DEMO_BUDGET = 16
 
 _POLICY_OPTIONS = ("reward",)
