@@ -110,7 +110,8 @@ async def test_an_endless_kernel_ends_at_the_deadline(gpu: Evaluator) -> None:
     loop = (
         "    turns = columns\n"
         "    while turns > 0:\n"
-        "        turns += tl.load(bias_ptr + row % 2).to(tl.int32) * 0\n"
+        "        tl.debug_barrier()\n"
+        "        turns += tl.load(bias_ptr + row % 2, volatile=True).to(tl.int32) * 0\n"
         "    x = tl.load"
     )
     endless = scale_candidate(("    x = tl.load", loop))
