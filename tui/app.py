@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import ClassVar
 
+from rich.console import Console
 from textual.app import App
 from textual.binding import BindingType
 from textual.command import Provider
@@ -65,14 +67,15 @@ class Cockpit(App[None]):
         poll_seconds: float = 0.5,
         driver_class: type[Driver] | None = None,
     ) -> None:
-        super().__init__(driver_class=driver_class)
+        plain = "NO_COLOR" in os.environ or Console(force_terminal=True).color_system in (None, "standard")
+        super().__init__(driver_class=driver_class, ansi_color=True if plain else None)
         glyphs = ASCII if ascii else UNICODE
         self.context = Context(db, glyphs, now, start_engine, poll_seconds, sources or DatabaseSources())
         self.last_run = run
         self._first_run = run
         self.animation_level = "none"
-        few_colours = self.console.color_system in (None, "standard")
-        self.theme = PLAIN_THEME if self.no_color or few_colours else THEME
+        self.theme = PLAIN_THEME if plain else THEME
+        self.set_class(ascii, "-ascii")
         self._run_screen = RunScreen(self.context, run)
         self.add_mode("runs", lambda: RunsScreen(self.context))
         self.add_mode("run", lambda: self._run_screen)

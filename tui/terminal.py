@@ -27,11 +27,13 @@ class _Line:
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
+        self._encoding: str = getattr(file, "encoding", None) or "utf-8"
         self._broken = False
 
     def write(self, text: str) -> int:
-        """Writes, or drops the text."""
-        self._try(lambda: self._file.write(text))
+        """Writes, with `?` for what the terminal's encoding has not, or drops the text."""
+        sent = text.encode(self._encoding, "replace").decode(self._encoding)
+        self._try(lambda: self._file.write(sent))
         return len(text)
 
     def flush(self) -> None:
@@ -64,6 +66,15 @@ class SteadyDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert self._file is not None
         self._file = _Line(self._file)  # type: ignore[assignment]
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """The size that the terminal has, whatever an exported COLUMNS or LINES says."""
+        for number in (self._file.fileno(), self.fileno):  # type: ignore[union-attr]
+            with contextlib.suppress(OSError):
+                width, height = os.get_terminal_size(number)
+                if width and height:
+                    return width, height
+        return super()._get_terminal_size()
 
     def run_input_thread(self) -> None:
         """Waits for input and hands its events on until told to end."""

@@ -19,9 +19,9 @@ from tui.context import Context
 from tui.keys import Scope
 from tui.poller import Follower, SourceFailed
 from tui.state.run_view import Segment
-from tui.state.words import Tone, clean
+from tui.state.words import ASCII, Tone, clean
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.lines import LineView
+from tui.widgets.lines import AsciiBar, LineView
 from tui.widgets.status_bar import StatusBar
 
 MIN_WIDTH, MIN_HEIGHT = 60, 16
@@ -82,6 +82,9 @@ class CockpitScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Shows the first status; the clock ticks once a second."""
+        if self.context.glyphs is ASCII:
+            for view in self.query(LineView):
+                view.vertical_scrollbar.renderer = AsciiBar  # type: ignore[misc]
         self.refresh_status()
         self.refresh_keys()
         self.set_interval(1.0, self.refresh_status)

@@ -67,7 +67,9 @@ class TextPrompt(ModalScreen[str | None]):
             yield Static(self._hint, markup=False, classes="prompt-hint")
             with Horizontal(classes="prompt-line"):
                 yield Static(self._label, markup=False, classes="prompt-question")
-                yield Input(self._value, compact=True, select_on_focus=False)
+                line = Input(self._value, compact=True, select_on_focus=False)
+                line.cursor_blink = False
+                yield line
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tells what is wrong while typing."""

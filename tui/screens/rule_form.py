@@ -71,9 +71,12 @@ class RuleForm(ModalScreen[Taught | None]):
                     with Vertical(classes="form-field"):
                         yield Static(explanation, markup=False, classes="form-label")
                         if height == 1:
-                            yield Input(value, id=f"field-{name}", compact=True, select_on_focus=False)
+                            line = Input(value, id=f"field-{name}", compact=True, select_on_focus=False)
+                            line.cursor_blink = False
+                            yield line
                         else:
                             area = TextArea(value, id=f"field-{name}", compact=True, tab_behavior="focus")
+                            area.cursor_blink = False
                             area.styles.height = height
                             yield area
             yield Static("", markup=False, id="form-problem")

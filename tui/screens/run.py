@@ -29,7 +29,7 @@ from tui.widgets.lines import LineView
 READ_AFTER_S = 0.05
 """How long the cursor rests before the candidate under it is read: holding a key reads one, not fifty."""
 
-FILTER_HINT = "state:incorrect  step:local  by:human  label:  is:pinned  speedup>1.2  time<50  !word"
+FILTER_HINT = "state:incorrect step:local by:human label: is:pinned speedup>1.2 n=7 !word"
 
 
 class RunScreen(RunPanes):
@@ -58,6 +58,7 @@ class RunScreen(RunPanes):
         self._around: int | None = 3
         self._goto: int | None = None
         self._reading: Timer | None = None
+        self._log_waits = False
 
     # The run that is shown
 
@@ -94,12 +95,13 @@ class RunScreen(RunPanes):
         change = self.view.fold_in(update)
         self.tree_view.apply(change, update.overview.run.best)
         self.query_one("#chart", Chart).show(self.view.progress, update.overview.run.budget)
-        self._show_log()
         self._go_on()
         if self.view.tree.current != current:
             self._read(now=update.first)
-        self.refresh_status()
         self.refresh_titles()
+        self._log_waits = True
+        if update.first:
+            self.refresh_status()
         for answer in self.view.answers:
             self.answered(answer)
         if update.first and (warning := self.view.warning(self.context.now())):
@@ -110,6 +112,13 @@ class RunScreen(RunPanes):
         if self._goto is not None and self._goto in self.view.tree:
             self.go_to(self._goto)
             self._goto = None
+
+    def refresh_status(self) -> None:
+        """Once a second the status; the log with it, since a line more moves all its lines."""
+        super().refresh_status()
+        if self._log_waits:
+            self._log_waits = False
+            self._show_log()
 
     def go_to(self, number: int) -> bool:
         """Puts the cursor on a candidate; a filter that hides it is cleared."""

@@ -127,7 +127,7 @@ class RunView:
         silent = now - engine.heartbeat_at
         if silent > HEARTBEAT_WARNING_S:
             return Segment(f"! engine silent for {age_text(silent)}", Tone.BAD, order=1)
-        return Segment(f"engine {age_text(silent)}", Tone.MUTED, order=8)
+        return Segment(f"engine {age_text(silent)}", Tone.MUTED, order=4)
 
     def warning(self, now: float) -> str:
         """What the person should know at once, "" if there is nothing."""

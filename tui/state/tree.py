@@ -259,6 +259,8 @@ class RunTree:
         """Shows only what passes, with the candidates it grew from."""
         self.filter = wanted
         self._rebuild()
+        if self._cursor is not None and self.rows and not self.matches(self._cursor):
+            self.next_match()
 
     def _rebuild(self) -> None:
         if self.filter is None:

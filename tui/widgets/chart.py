@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual.geometry import Region
+
 from tui.state.chart import Progress, chart_rows
 from tui.state.words import Glyphs, Piece
-from tui.widgets.lines import LineView
+from tui.widgets.lines import LineView, changed_cells
 
 
 class Chart(LineView, can_focus=False):
@@ -34,11 +36,15 @@ class Chart(LineView, can_focus=False):
     def _draw(self) -> None:
         rows = [
             tuple((text, "line--bar" if tone == "bar" else tone) for text, tone in row)
-            for row in chart_rows(self._progress, self.size.width, self.size.height, self._budget, self._glyphs)
+            for row in chart_rows(self._progress, self.room, self.size.height, self._budget, self._glyphs)
         ]
-        if rows != self._rows:
-            self._rows = rows
+        before, self._rows = self._rows, rows
+        if len(before) != len(rows):
             self.refresh()
+            return
+        for y, (old, new) in enumerate(zip(before, rows, strict=True)):
+            if (span := changed_cells(old, new)) is not None:
+                self.refresh(Region(span[0], y, span[1] - span[0], 1))
 
     def line_count(self) -> int:
         """One line a row of the picture."""

@@ -52,6 +52,7 @@ class DiffView(LineView):
         self._note = "nothing to show yet"
         self._wrapping = True
         self._left = 0
+        self._room = 80
         self._lines: list[tuple[int, int]] = []
         self._first_line: list[int] = []
 
@@ -73,7 +74,7 @@ class DiffView(LineView):
 
     def _lay_out(self) -> None:
         """Works out which row and which part of it each line shows."""
-        room = max(10, (self.size.width or 80) - GUTTER)
+        room = self._room = max(10, (self.room or 80) - GUTTER)
         self._lines, self._first_line = [], []
         for index, row in enumerate(self._diff.rows):
             self._first_line.append(len(self._lines))
@@ -94,8 +95,7 @@ class DiffView(LineView):
             return [(f"      {self._glyphs.more} {plural(row.skipped, 'equal line')}", Tone.MUTED)]
         code = self._code(row)
         if self._wrapping:
-            room = max(10, width - GUTTER)
-            code = _part(code, start, start + room)
+            code = _part(code, start, start + self._room)
         elif self._left:
             code = _part(code, self._left, self._diff.width)
         if start:

@@ -16,6 +16,7 @@ from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -53,6 +54,26 @@ def tone_style(widget: Widget, name: str) -> Style:
 def width_of(pieces: Sequence[Piece]) -> int:
     """The cells that pieces take."""
     return sum(cell_len(text) for text, _ in pieces)
+
+
+def changed_cells(old: Sequence[Piece], new: Sequence[Piece]) -> tuple[int, int] | None:
+    """The half-open range of cells in which two lines differ; None if they are the same."""
+    left, right = _cells(old), _cells(new)
+    if len(left) != len(right):
+        return 0, max(len(left), len(right))
+    different = [index for index, (one, other) in enumerate(zip(left, right, strict=True)) if one != other]
+    return (different[0], different[-1] + 1) if different else None
+
+
+def _cells(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
+    """One entry a cell; a wide character takes two."""
+    return [(character, tone) for text, tone in pieces for character in text for _ in range(cell_len(character))]
+
+
+class AsciiBar(ScrollBarRender):
+    """A scrollbar of whole cells."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
 
 
 class LineView(ScrollView, can_focus=True):
@@ -109,6 +130,11 @@ class LineView(ScrollView, can_focus=True):
 
     # Drawing
 
+    @property
+    def room(self) -> int:
+        """The cells of a line; a column at the right is kept for the scrollbar."""
+        return self.scrollable_content_region.width
+
     def render_line(self, y: int) -> Strip:
         """Draws one line of the window."""
         width = self.size.width
@@ -118,9 +144,15 @@ class LineView(ScrollView, can_focus=True):
         background = self.line_background(index)
         if self.HAS_CURSOR and index == self.cursor_line():
             background = "line--cursor" if self.has_focus else "line--cursor-blurred"
-        pieces = fitted(self.line(index, width), width)
-        strip = Strip([Segment(text, self.style_of(tone, background)) for text, tone in pieces])
-        return strip.adjust_cell_length(width, self.style_of(Tone.PLAIN, background))
+        pieces = fitted(self.line(index, self.room), self.room)
+        segments = [Segment(text, self.style_of(tone, background)) for text, tone in pieces]
+        missing = width - width_of(pieces)
+        if missing > 0:
+            # Blanks in the style before them cost no change of style on the line to the terminal.
+            before = segments[-1].style if segments else None
+            plain = before is None or before.underline or before.reverse
+            segments.append(Segment(" " * missing, self.style_of(Tone.PLAIN, background) if plain else before))
+        return Strip(Segment.simplify(segments)).adjust_cell_length(width)
 
     def style_of(self, tone: str, background: str = "") -> Style:
         """The style of a tone on a background, both by the names of component classes."""
@@ -135,7 +167,7 @@ class LineView(ScrollView, can_focus=True):
                 bgcolor=ground.bgcolor,
                 bold=full.bold or bool(background and ground.bold),
                 italic=full.italic,
-                underline=full.underline,
+                underline=full.underline or bool(background and ground.underline),
                 reverse=bool(background and ground.reverse),
                 dim=dim,
             )
@@ -154,8 +186,8 @@ class LineView(ScrollView, can_focus=True):
         size = Size(self.size.width, self.line_count())
         if size != self.virtual_size:
             needed_bar = self.show_vertical_scrollbar
+            self._resize_bar(self.virtual_size.height, size.height)
             self.set_reactive(Widget.virtual_size, size)
-            self.vertical_scrollbar.window_virtual_size = size.height
             self._refresh_scrollbars()
             if needed_bar != self.show_vertical_scrollbar:
                 first = 0
@@ -163,6 +195,15 @@ class LineView(ScrollView, can_focus=True):
                 self.scroll_to(y=self.max_scroll_y, animate=False)
         if first is not None:
             self.refresh_from(first)
+
+    def _resize_bar(self, before: int, after: int) -> None:
+        """Tells the scrollbar; it repaints whole, so only where it would look different."""
+        bar, height, top = self.vertical_scrollbar, self.size.height, self.scroll_offset.y
+        looks = [(height * height * 8 // max(1, count), top * height * 8 // max(1, count)) for count in (before, after)]
+        if looks[0] != looks[1]:
+            bar.window_virtual_size = after
+        else:
+            bar.set_reactive(ScrollBar.window_virtual_size, after)
 
     def refresh_from(self, first: int) -> None:
         """Repaints the lines from an index on, as far as they are in the window."""

@@ -52,13 +52,13 @@ class LogView(LineView):
             self.scroll_to(y=0, animate=False)
 
     def _wrap(self) -> None:
-        self._width = self.size.width
+        self._width = self.room
         self._rows = [row for line in self._lines for row in wrapped(line, self._width or 80, self._current)]
 
     def on_resize(self) -> None:
         """Wraps anew."""
         at_end = self.scroll_offset.y >= self.max_scroll_y
-        if self.size.width != self._width:
+        if self.room != self._width:
             self._wrap()
             self.lines_changed()
         if at_end:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
+from textual.geometry import Region
 from textual.widget import Widget
 
 from tui.state.words import Piece, Tone
-from tui.widgets.lines import fitted, width_of
+from tui.widgets.lines import changed_cells, fitted, width_of
 
 
 class OneLine(Widget):
@@ -34,16 +35,24 @@ class OneLine(Widget):
     def show(self, left: Sequence[Piece], right: Sequence[Piece] = ()) -> None:
         """Shows other pieces."""
         new = tuple(left), tuple(right)
-        if new != (self._left, self._right):
-            self._left, self._right = new
-            self.refresh()
+        if new == (self._left, self._right):
+            return
+        before = self._pieces()
+        self._left, self._right = new
+        span = changed_cells(before, self._pieces())
+        if span is not None:
+            self.refresh(Region(span[0], 0, span[1] - span[0], 1))
 
-    def render(self) -> Text:
-        """The line as rich text, which parses no markup."""
+    def _pieces(self) -> list[Piece]:
+        """The line as wide as the widget."""
         width = self.size.width
         right = fitted(self._right, width, self._more)
         left = fitted(self._left, max(0, width - width_of(right) - (1 if right else 0)), self._more)
+        return [*left, (" " * (width - width_of(left) - width_of(right)), Tone.PLAIN), *right]
+
+    def render(self) -> Text:
+        """The line as rich text, which parses no markup."""
         line = Text(no_wrap=True, end="")
-        for text, tone in (*left, (" " * (width - width_of(left) - width_of(right)), Tone.PLAIN), *right):
+        for text, tone in self._pieces():
             line.append(text, self.get_component_rich_style(f"line--{tone}"))
         return line

@@ -35,7 +35,7 @@ class Passage(LineView):
         self._make()
 
     def _make(self) -> None:
-        self._rows = self._layout_rows(self.size.width or 80) if self._layout_rows is not None else []
+        self._rows = self._layout_rows(self.room or 80) if self._layout_rows is not None else []
 
     def line_count(self) -> int:
         """One line a row."""

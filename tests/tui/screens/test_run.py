@@ -28,7 +28,7 @@ async def test_new_candidates_appear_without_moving_the_cursor(grove: Grove, db:
         number = grove.grow(1, "a late one", 1.5)
         await until(pilot, lambda: number in screen.view.tree, "the candidate arrives")
         assert screen.view.tree.cursor == 2
-        assert "1 new (f)" in text_of(app)
+        await until(pilot, lambda: "1 new (f)" in text_of(app), "it is counted")
         await pilot.press("f")
         await until(pilot, lambda: screen.view.tree.cursor == number, "following")
         assert "FOLLOW" in text_of(app)
