@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 BUILTIN = sorted(Path(engine.tasks.__path__[0], "builtin").glob("[!_]*.py"))
 FOREIGN = sorted((HERE / "tasks").glob("*.py"))
-SLOW_NAMES = ("batch_norm_training", "causal_attention", "group_norm_activations", "undeclared_pooling")
+SLOW_NAMES = ("batch_norm_training", "causal_attention", "group_norm_activations", "lstm", "undeclared_pooling")
 SLOW = [path for path in FOREIGN if path.stem in SLOW_NAMES]
 QUICK = [*BUILTIN, *(path for path in FOREIGN if path not in SLOW)]
 

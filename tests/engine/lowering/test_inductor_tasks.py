@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.lowering.conftest import BUILTIN, QUICK, SLOW, LoweredFolder, interpret
 
-REFUSED = {"dropout": "random", "lstm": "CUDA build", "data_dependent": "depends on the values"}
+REFUSED = {"dropout": "random", "data_dependent": "depends on the values"}
 TASKS = [path.stem for path in QUICK if path.stem not in REFUSED]
 
 
@@ -21,7 +21,7 @@ def test_a_task_gives_plain_modules(task: str, lowered: LoweredFolder) -> None:
         imported = {ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)}
         assert not any("inductor" in line for line in imported), name
         assert {"ModelNew"} <= {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
-        assert max(len(line) for line in text.splitlines()) <= 220, name
+        assert max(len(line) for line in text.splitlines()) <= 140, name
         for sign in ("XBLOCK", "in_ptr", "tmp0", "xindex", "triton_helpers", "libdevice", "arg0_1", "buf0"):
             assert sign not in text, f"{name} still says {sign}"
 
@@ -56,7 +56,7 @@ def test_every_neighbour_is_another_module(task: str, lowered: LoweredFolder) ->
     for name, entry in lowered.report[task]["structures"].items():
         assert entry["texts"] == entry["neighbours"] - len(entry["refused"]), name
         assert entry["texts"] >= 5, name
-        assert all("too large" in sentence for sentence in entry["refused"])
+        assert all("too large" in sentence or "shared memory" in sentence for sentence in entry["refused"])
 
 
 def test_built_in_tasks_have_several_structures(lowered: LoweredFolder) -> None:

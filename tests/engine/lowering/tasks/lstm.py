@@ -1,4 +1,4 @@
-"""A recurrent layer, whose cell is a library routine."""
+"""A recurrent layer, unrolled because its length is fixed while it is traced."""
 
 import torch
 from torch import nn

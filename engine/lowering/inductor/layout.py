@@ -70,6 +70,16 @@ def _part(node: ast.expr, prefix: str, indent: str) -> str:
     return prefix + "\n".join(_broken(node, indent))
 
 
+def _flat_offset(node: ast.BinOp) -> ast.BinOp:
+    """`pointer + (a + b)` as `pointer + a + b`, which is the same address."""
+    right = node.right
+    is_pointer = isinstance(node.left, ast.Name) and node.left.id.endswith("_ptr") and isinstance(node.op, ast.Add)
+    if not (is_pointer and isinstance(right, ast.BinOp) and isinstance(right.op, ast.Add | ast.Sub)):
+        return node
+    first = _flat_offset(ast.BinOp(node.left, ast.Add(), right.left))
+    return ast.BinOp(first, right.op, right.right)
+
+
 def _terms(node: ast.BinOp) -> list[str]:
     """The operands of a chain of one kind of operator, each after the first with its operator."""
     kinds: tuple[type[ast.operator], ...] = (
@@ -86,6 +96,7 @@ def _terms(node: ast.BinOp) -> list[str]:
     }
     if type(node.op) not in signs:
         return [ast.unparse(node)]
+    node = _flat_offset(node)
     terms: list[str] = []
     current: ast.expr = node
     while isinstance(current, ast.BinOp) and isinstance(current.op, kinds):

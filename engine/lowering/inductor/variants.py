@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.lowering import inductor_capture as capture
-from engine.lowering.inductor_capture import Settings
-from engine.lowering.inductor_forward import Forward, build_forward
-from engine.lowering.inductor_module import Shell, choices, read_shell, write_module
-from engine.lowering.inductor_symbolic import NotSymbolic, SizesFixed, SymbolicTask, symbolic_task
-from engine.lowering.inductor_wrapper import NotReadable, read_wrapper
+from engine.lowering.inductor import capture
+from engine.lowering.inductor.capture import Settings
+from engine.lowering.inductor.forward import Forward, build_forward
+from engine.lowering.inductor.module import Shell, choices, read_shell, write_module
+from engine.lowering.inductor.symbolic import NotSymbolic, SizesFixed, SymbolicTask, symbolic_task
+from engine.lowering.inductor.wrapper import NotReadable, read_wrapper
 from engine.lowering.structure import Parameters, Structure
 
 _VARIANTS: tuple[tuple[str, str, Settings], ...] = (
@@ -145,7 +145,7 @@ def _lower(prepared: _Prepared, settings: Settings) -> str:
 def _structure(prepared: _Prepared, name: str, idea: str, settings: Settings) -> Structure:
     text = _lower(prepared, settings)
     try:
-        forward = build_forward(read_wrapper(text), prepared.task, prepared.shell.result_names, "fused")
+        forward = build_forward(read_wrapper(text), prepared.task, prepared.shell.result_names)
     except NotReadable:
         raise
     except Exception as error:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from engine.lowering.inductor_capture import DEVICE, SymbolicSizes
+from engine.lowering.inductor.capture import DEVICE, SymbolicSizes
 
 Pair = tuple[int, int]
 

@@ -6,14 +6,18 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.lowering import inductor_layout as layout
-from engine.lowering import inductor_plain as plain
-from engine.lowering.inductor_forward import GRID_LIMIT, Forward, Launch, plain_operations
-from engine.lowering.inductor_kernels import PlainKernel, with_hints
-from engine.lowering.inductor_wrapper import NotReadable
+from engine.lowering.inductor import layout, plain
+from engine.lowering.inductor.forward import Forward
+from engine.lowering.inductor.kernels import PlainKernel, with_hints
+from engine.lowering.inductor.labels import plain_operations
+from engine.lowering.inductor.launches import GRID_LIMIT, Launch
+from engine.lowering.inductor.wrapper import NotReadable
 from engine.lowering.structure import Parameters, Value
 
 _LARGEST_TILE = 65536
+_BYTES = 4
+_SHARED_BYTES = 227 << 10
+"""Shared memory that one program may have on sm_90 (CUDA programming guide, compute capabilities)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +263,7 @@ def _launch_text(launch: Launch, kernel: PlainKernel, parameters: Parameters) ->
         options.append(f"num_stages={_number(parameters, f'{kernel.name}.num_stages')}")
     if kernel.has_product:
         tile = max(_product_tiles(values))
+        _check_memory(kernel, values, parameters)
     _check_tile(tile, kernel.name)
     axes = ["z", "y", "x"] if kernel.batch_first else _axes(kernel)
     grid = [_cover(launch, kernel, axis, values) for axis in axes]
@@ -279,6 +284,20 @@ def _launch_text(launch: Launch, kernel: PlainKernel, parameters: Parameters) ->
 def _product_tiles(values: Mapping[str, str]) -> list[int]:
     blocks = [int(value) for value in values.values() if value.isdigit()]
     return [a * b for i, a in enumerate(blocks) for b in blocks[i + 1 :]]
+
+
+def _check_memory(kernel: PlainKernel, values: Mapping[str, str], parameters: Parameters) -> None:
+    """Refuses tiles of two operands, in each stage of the loop, that no program can hold in shared memory."""
+    rows, columns, inner = (
+        int(values[b]) if values.get(b, "").isdigit() else 1 for b in ("BLOCK_ROWS", "BLOCK_COLUMNS", "BLOCK_INNER")
+    )
+    stages = _number(parameters, f"{kernel.name}.num_stages") if kernel.has_loop else 1
+    needed = (rows + columns) * inner * _BYTES * stages
+    if needed > _SHARED_BYTES:
+        raise ValueError(
+            f"The tiles of {kernel.name} need {needed >> 10} KiB of shared memory; "
+            "choose smaller blocks or fewer stages."
+        )
 
 
 def _check_tile(elements: int, kernel: str) -> None:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Mapping
 
-from engine.lowering.inductor_syntax import Renaming, assigned_name, blocks_of, called, names_in
+from engine.lowering.inductor.syntax import Renaming, assigned_name, blocks_of, called, names_in
 
 _NOUNS: Mapping[str, str] = {
     "tl.sum": "total",
