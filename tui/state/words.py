@@ -131,6 +131,16 @@ _VERDICTS = {
     Verdict.INFRASTRUCTURE_ERROR: "machine fault",
 }
 
+_SHORT = {
+    Verdict.INCORRECT: "wrong",
+    Verdict.COMPILE_ERROR: "no compile",
+    Verdict.RUNTIME_ERROR: "fails",
+    Verdict.TIMEOUT: "too slow",
+    Verdict.OUT_OF_MEMORY: "memory",
+    Verdict.INFRASTRUCTURE_ERROR: "machine",
+}
+"""Shorter words for narrow rows."""
+
 _STATES = {
     CandidateState.PROPOSING: "being proposed",
     CandidateState.AWAITING_APPROVAL: "waits for approval",
@@ -262,8 +272,8 @@ class Outcome:
     tone: Tone
 
 
-def outcome(candidate: Candidate, glyphs: Glyphs) -> Outcome:
-    """Says what came of a candidate, as far as it has come."""
+def outcome(candidate: Candidate, glyphs: Glyphs, *, short: bool = False) -> Outcome:
+    """Says what came of a candidate, as far as it has come, in `short` words for a narrow row."""
     if candidate.pruned:
         return Outcome(glyphs.pruned, "pruned", Tone.MUTED)
     match candidate.state:
@@ -271,7 +281,8 @@ def outcome(candidate: Candidate, glyphs: Glyphs) -> Outcome:
             tone = Tone.GOOD if may_be_best(candidate) else Tone.WARN
             return Outcome(glyphs.good, speedup_text(candidate.speedup) or "correct", tone)
         case CandidateState.EVALUATED if candidate.verdict is not None:
-            return Outcome(glyphs.bad, verdict_words(candidate.verdict), Tone.BAD)
+            words = verdict_words(candidate.verdict)
+            return Outcome(glyphs.bad, _SHORT.get(candidate.verdict, words) if short else words, Tone.BAD)
         case CandidateState.DUPLICATE:
             return Outcome(glyphs.gone, f"same as {candidate.duplicate_of}", Tone.MUTED)
         case CandidateState.AWAITING_APPROVAL:

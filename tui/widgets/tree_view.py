@@ -31,6 +31,9 @@ MAX_LEVELS = 10
 
 SHOWN_LABELS = 2
 
+WORDS_FROM = 60
+"""From this width on a row shows the time as well, and the longer words for what went wrong."""
+
 
 class TreeView(LineView):
     """Draws a `RunTree` and moves its cursor; does not own it."""
@@ -138,7 +141,7 @@ class TreeView(LineView):
     def _right(self, row: TreeRow, width: int) -> list[Piece]:
         """Three columns: labels or words, the result, and the best that grew from here."""
         glyphs, candidate = self._glyphs, row.candidate
-        said = outcome(candidate, glyphs)
+        said = outcome(candidate, glyphs, short=width < WORDS_FROM)
         tone = str(said.tone)
         if not row.matches:
             tone = Tone.MUTED
@@ -147,7 +150,7 @@ class TreeView(LineView):
         if row.best_below is not None and (own is None or row.best_below > own):
             below = (f" {glyphs.below}{speedup_text(row.best_below):<6}", Tone.MUTED)
         if candidate.state is CandidateState.EVALUATED and candidate.speedup is not None and not candidate.pruned:
-            time = f"{time_text(candidate.time_us):>8} " if width >= 56 else ""
+            time = f"{time_text(candidate.time_us):>8} " if width >= WORDS_FROM else ""
             result: list[Piece] = [(f"{time}{said.words:>7} {said.glyph}", tone)]
             if candidate.labels and width >= 70:
                 labels = ", ".join(label_words(label) for label in candidate.labels[:SHOWN_LABELS])
