@@ -35,7 +35,7 @@ def chart_rows(shown: Progress, width: int, height: int, budget: int, glyphs: Gl
     The scale starts at zero, so that heights compare; a dashed line marks the baseline, 1x.
     """
     axis = 8
-    columns, levels = width - axis, height - 1
+    columns, levels = width - axis - 1, height - 1
     known = [value for value in shown.best if value is not None]
     if columns < 8 or levels < 2:
         return []
