@@ -18,12 +18,13 @@ STAMP := $(VENV)/.set-up
 run: setup
 	@$(BIN)/kernelgrove demo $(ARGS)
 
+# Two workers, a file to each at a time: most of the time goes into waiting for the judge's processes.
 test: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile $(ARGS)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)

@@ -94,7 +94,7 @@ def _prune(connection: sqlite3.Connection, run: int, number: int) -> str:
         move(connection, run, member, WAITING, CandidateState.ABANDONED, PRUNED_REASON)
     record(connection, run, CandidateFlagged(number, "pruned", True, len(members)))
     refresh_best(connection, run)
-    return f"pruned {number} and what grew from it: {len(members)} in all, {len(waiting)} of them waiting"
+    return f"pruned {_with_subtree(number, members)}" + (f"; {len(waiting)} were still waiting" if waiting else "")
 
 
 def _restore(connection: sqlite3.Connection, run: int, number: int) -> str:
@@ -124,7 +124,12 @@ def _restore(connection: sqlite3.Connection, run: int, number: int) -> str:
         move(connection, run, member, (CandidateState.ABANDONED,), state, "")
     record(connection, run, CandidateFlagged(number, "pruned", False, len(members)))
     refresh_best(connection, run)
-    return f"restored {number} and what grew from it: {len(members)} in all, {len(abandoned)} of them waiting again"
+    return f"restored {_with_subtree(number, members)}" + (f"; {len(abandoned)} wait again" if abandoned else "")
+
+
+def _with_subtree(number: int, members: list[int]) -> str:
+    below = len(members) - 1
+    return f"{number} and the {below} that grew from it" if below else str(number)
 
 
 def _set_pinned(connection: sqlite3.Connection, run: int, number: int, pinned: bool) -> str:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "triton", "textual", "numpy")
+HEAVY = ("torch", "triton", "textual")
 
 
 @pytest.mark.parametrize(

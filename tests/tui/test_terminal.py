@@ -106,7 +106,7 @@ def test_walking_steering_and_leaving_in_a_real_terminal(terminal: Terminal, gro
     terminal.keys("y")
     terminal.sees("asked the engine: prune 6")
     grove.store.obey()
-    terminal.sees("pruned 6 and what grew from it")
+    terminal.sees("pruned 6 and the 3 that grew from it")
     terminal.keys("3")
     terminal.sees("Waiting for approval")
     terminal.keys("a")

@@ -103,7 +103,7 @@ def test_a_database_from_the_future_exits_with_3(call: Call, db: Path, run: int)
 
 
 def test_flags_apply_at_once_without_an_engine(call: Call, db: Path, run: int) -> None:
-    assert "pruned 1 and what grew from it: 2 in all" in call("prune", str(run), "1").out
+    assert "pruned 1 and the 1 that grew from it" in call("prune", str(run), "1").out
     assert "restored" in call("restore", str(run), "1").out
     refused = call("restore", str(run), "1")
     assert (refused.code, refused.err) == (2, "candidate 1 is not pruned\n")
