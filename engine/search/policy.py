@@ -69,7 +69,8 @@ def _arms(snapshot: Snapshot, settings: PolicySettings, number: int) -> dict[int
             bonus = settings.exploration * math.sqrt(math.log(visits) / len(children) ** 2)
             arms[None] = {"value": best_value, "bonus": bonus, "score": best_value + bonus}
         else:
-            arms[None] = {"value": 0.0, "bonus": math.inf, "score": math.inf}
+            # The only arm there is: nothing to weigh it against.
+            arms[None] = {"value": 0.0, "bonus": 0.0, "score": 0.0}
     return arms
 
 
