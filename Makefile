@@ -50,9 +50,9 @@ check-torch:
 	@if [ -f $(STAMP) ] && [ "$$(cat $(STAMP))" != "$(CHOSEN_TORCH) $(TORCH_INDEX)" ]; then rm -rf $(VENV); fi
 
 $(STAMP): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "setting up $(VENV) with $(CHOSEN_TORCH) (once, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(CHOSEN_TORCH)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)') $(foreach requirement,$(CHOSEN_TORCH),'$(requirement)')
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@echo "$(CHOSEN_TORCH) $(TORCH_INDEX)" > $(STAMP)
 

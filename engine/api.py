@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,10 +11,13 @@ from engine.judging.evaluator import Evaluator
 from engine.judging.facts import TaskFacts
 from engine.loop.launch import LaunchError, launch
 from engine.loop.process import judge_settings
-from engine.records import CommandKind, Evaluation, RunState, Task
+from engine.records import CommandKind, CommandState, Evaluation, RunState, Task
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader
+
+LEAVING_S = 20.0
+"""How long an engine may take to leave after its run has ended."""
 
 
 def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> int:
@@ -37,6 +41,8 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> in
 def resume_run(db: Path, run: int) -> str:
     """Lets a paused run go on, or starts a new engine where none works; returns what was done.
 
+    A pause that no engine has seen yet is overtaken: the newest word counts.
+
     Raises:
         StoreError: the database cannot be used.
         LaunchError: the engine did not start.
@@ -44,19 +50,32 @@ def resume_run(db: Path, run: int) -> str:
     """
     with Reader(db) as reader:
         overview = reader.run(run)
-    if overview is None:
-        raise KeyError(f"there is no run {run} in {db}")
+        if overview is None:
+            raise KeyError(f"there is no run {run} in {db}")
+        asked = reader.commands(run, CommandState.QUEUED)
+        if overview.run.state.ended:
+            _wait_for_the_end_of_its_engine(reader, run)
+            overview = reader.run(run)
+            assert overview is not None
     alive = overview.engine is not None and overview.engine.alive
-    if alive and overview.run.state is not RunState.PAUSED:
+    paused = overview.run.state is RunState.PAUSED or any(command.kind is CommandKind.PAUSE for command in asked)
+    if alive and not paused:
         assert overview.engine is not None
         return f"run {run} is already worked on by process {overview.engine.pid} on {overview.engine.host}"
-    if overview.run.state is RunState.PAUSED:
+    if paused:
         with Control(db) as control:
             control.ask(run, CommandKind.RESUME)
     if alive:
         return f"run {run} goes on"
     holder = launch(db, run)
     return f"run {run} goes on with a new engine, process {holder.pid}"
+
+
+def _wait_for_the_end_of_its_engine(reader: Reader, run: int) -> None:
+    """An engine keeps its run for a moment after the end, while it ends the processes below it."""
+    deadline = time.monotonic() + LEAVING_S
+    while (holder := reader.holder(run)) is not None and holder.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def judge(

@@ -1,1 +1,4 @@
-"""TODO."""
+"""Judging: the evaluator, which supervises, and in `workers` the processes it supervises.
+
+Nothing here but `workers` may import torch or triton.
+"""

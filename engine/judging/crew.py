@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.judging import processes
-from engine.judging.facts import MachineError, TaskError
+from engine.judging.facts import MachineError
 from engine.judging.processes import Worker
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message, WireClosed, WireError
 from engine.records import Task
+from engine.tasks.library import TaskError
 
 EXIT_TIMEOUT_S = 15.0
 """How long a killed contestant may take to be gone before the nursery is given up."""

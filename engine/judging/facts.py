@@ -13,10 +13,6 @@ TIERS = ("exact", "reduced", "bf16")
 """Precision tiers at which baselines are known, from the most precise down."""
 
 
-class TaskError(Exception):
-    """The task cannot be judged; the message is one sentence that says why (exit code 2)."""
-
-
 class MachineError(Exception):
     """This machine cannot judge; the message is one sentence that says what is missing (exit code 3)."""
 

@@ -10,14 +10,16 @@ import asyncio
 import signal
 import sys
 import traceback
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import MachineError, TaskFacts
 from engine.judging.settings import JudgeSettings
-from engine.loop.search_loop import SearchLoop, keep_heartbeat
+from engine.loop.search_loop import POLL_S, SearchLoop, keep_heartbeat
 from engine.lowering.client import LoweringClient, LoweringError
 from engine.proposing.compiler import CompilerProposer
 from engine.records import RunState
@@ -26,6 +28,8 @@ from engine.store.database import StoreError
 from engine.store.lease import LeaseHeld, LeaseLost
 from engine.store.run_store import RunStore
 from engine.tasks.library import TaskError
+
+T = TypeVar("T")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,8 +65,9 @@ async def _work(store: RunStore) -> int:
         return _complain(str(problem), 3)
     if problem is not None:
         traceback.print_exception(problem, file=sys.stderr)
-        store.set_state(RunState.FAILED, _plain(problem), ended_by="failure")
-        return 2 if isinstance(problem, (TaskError, SettingsError)) else 3
+        asked_wrongly = isinstance(problem, (TaskError, SettingsError))
+        store.set_state(RunState.FAILED, _plain(problem), ended_by="task" if asked_wrongly else "machine")
+        return 2 if asked_wrongly else 3
     return 0
 
 
@@ -70,21 +75,49 @@ async def _search(store: RunStore) -> None:
     store.obey()
     run = store.run()
     settings = parse_run_settings(run.settings)
-    if run.state is RunState.STOPPING:
-        store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
-        return
-    if run.state is not RunState.PAUSED:
+    if run.state not in (RunState.PAUSED, RunState.STOPPING):
         store.set_state(RunState.RUNNING)
+    try:
+        await _search_with(store, settings)
+    except _Stopped:
+        store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
+
+
+async def _search_with(store: RunStore, settings: RunSettings) -> None:
     task = store.task()
     async with AsyncExitStack() as stack:
-        evaluator = await stack.enter_async_context(Evaluator(task, judge_settings(settings, store.judge_seed())))
+        # Both import torch, which takes most of their start: one beside the other.
         client = await stack.enter_async_context(LoweringClient())
-        facts, lowered = await asyncio.gather(evaluator.open(), client.open(task, settings.arch))
-        _keep_facts(store, facts)
+        lowering = asyncio.create_task(client.open(task, settings.arch))
+        stack.callback(lowering.cancel)
+        evaluator = Evaluator(task, judge_settings(settings, store.judge_seed()))
+        stack.push_async_exit(evaluator)
+        keep_facts(store, await _unless_stopped(store, evaluator.open()))
+        lowered = await _unless_stopped(store, lowering)
         for reason in lowered.reasons:
             store.note(f"lowering: {reason}")
-        proposer = CompilerProposer(client, lowered, store.recipes(), settings.numerics)
+        proposer = CompilerProposer(client, lowered, store.recipes(), store.tried(), settings.numerics)
         await SearchLoop(store, evaluator, proposer, settings).run()
+
+
+class _Stopped(Exception):
+    """A person ended the run before its search began."""
+
+
+async def _unless_stopped(store: RunStore, work: Awaitable[T]) -> T:
+    """Waits for a part of the start, which may take minutes, and obeys people meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        while True:
+            store.obey()
+            if store.run().state is RunState.STOPPING:
+                raise _Stopped
+            done, _ = await asyncio.wait([task], timeout=POLL_S)
+            if done:
+                return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def judge_settings(settings: RunSettings, seed: int) -> JudgeSettings:
@@ -99,7 +132,18 @@ def judge_settings(settings: RunSettings, seed: int) -> JudgeSettings:
     )
 
 
-def _keep_facts(store: RunStore, facts: TaskFacts) -> None:
+def keep_facts(store: RunStore, facts: TaskFacts) -> None:
+    """Keeps what the judge found.
+
+    Raises:
+        MachineError: the run's other candidates were judged on another device.
+    """
+    run = store.run()
+    if run.facts and (run.facts["kind"], run.device) != (facts.kind, facts.device):
+        raise MachineError(
+            f"run {run.id} was judged on {run.device} and this is {facts.device}, whose times cannot be compared; "
+            "resume it on a machine like the first, or start a new run here"
+        )
     case = facts.cases[0]
     baselines = dict(case.baselines)
     if case.bound_us is not None:

@@ -50,6 +50,8 @@ class SearchLoop:
         try:
             while not await self._turn():
                 await self._pause_between_turns()
+            # What was asked while the run came to its end is answered by what it came to.
+            self._store.obey()
         finally:
             await self._cancel([*self._evaluating.values(), *self._proposing.values()])
 
@@ -66,6 +68,7 @@ class SearchLoop:
         if run.state is RunState.PAUSED:
             return False
         candidates = self._store.candidates()
+        self._ask_again(candidates)
         self._start_evaluations(candidates)
         if self._settings.max_time is not None and run.active_seconds >= self._settings.max_time:
             return self._wind_down(candidates, "time", f"the time of {self._settings.max_time:.0f} s is used up")
@@ -79,9 +82,6 @@ class SearchLoop:
 
     def _expand(self, candidates: list[Candidate]) -> bool:
         """Starts proposals while there is room for them; returns whether nothing is left to do."""
-        for candidate in candidates:
-            if candidate.state is CandidateState.PROPOSING and candidate.number not in self._proposing:
-                self._ask(candidate.number, candidate.parent, candidate.step)
         waiting = sum(candidate.state is CandidateState.AWAITING_APPROVAL for candidate in candidates)
         under_way = sum(candidate.state in _OPEN for candidate in candidates)
         if under_way >= self._settings.workers or waiting >= self._settings.max_waiting:
@@ -90,8 +90,8 @@ class SearchLoop:
         if choice is None:
             if under_way or waiting:
                 return False
-            self._end("exhausted", self._proposer.exhausted(None, Step.STRUCTURAL) or "nothing is left to offer")
-            return True
+            reason = self._proposer.exhausted(None, Step.STRUCTURAL) or "nothing is left to offer"
+            return self._store.finish(reason, "exhausted")
         parent = next((c for c in candidates if c.number == choice.parent), None)
         number = self._store.add_candidate(parent, choice.step, self._proposer.kind, choice.why)
         self._ask(number, parent.number if parent else None, choice.step)
@@ -115,6 +115,12 @@ class SearchLoop:
 
     # Proposals
 
+    def _ask_again(self, candidates: list[Candidate]) -> None:
+        """Asks for proposals that an engine which died had asked for; they draw what they would have drawn."""
+        for candidate in candidates:
+            if candidate.state is CandidateState.PROPOSING and candidate.number not in self._proposing:
+                self._ask(candidate.number, candidate.parent, candidate.step)
+
     def _ask(self, number: int, parent: int | None, step: Step) -> None:
         random = generator(self._settings.seed, -number)
         request = ProposalRequest(number, parent, step, random)
@@ -124,11 +130,13 @@ class SearchLoop:
         try:
             proposed = await self._proposer.propose(request)
         except ProposalFailed as failure:
-            self._store.proposal_failed(request.number, str(failure))
+            self._store.proposal_failed(request.number, str(failure), failure.tried)
             return
         gate = self._settings.gate
         gated = gate is Gate.ALL or (gate is Gate.STRUCTURAL and request.step is Step.STRUCTURAL)
-        self._store.proposed(request.number, proposed.source, proposed.idea, proposed.recipe, gated)
+        self._store.proposed(
+            request.number, proposed.source, proposed.idea, proposed.recipe, gated, tried=proposed.tried
+        )
 
     # Evaluations
 
@@ -160,11 +168,7 @@ class SearchLoop:
         """Judges what was already made, then ends the run."""
         if any(candidate.state in _OPEN for candidate in candidates):
             return False
-        self._end(ended_by, reason)
-        return True
-
-    def _end(self, ended_by: str, reason: str) -> None:
-        self._store.set_state(RunState.DONE, reason, ended_by=ended_by)
+        return self._store.finish(reason, ended_by)
 
     # Waiting and cancelling
 

@@ -7,8 +7,9 @@ by the lowering process; this side only chooses.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.lowering.client import LoweredTask, LoweringClient, LoweringError
@@ -22,12 +23,20 @@ _ROUNDED = "/tf32"
 
 
 class CompilerProposer:
-    """Offers the structures of a lowered task and their variations, each once."""
+    """Offers the structures of a lowered task and their variations, each once.
+
+    `recipes` says how the candidates that are there already were made, `tried` what could not be written.
+    """
 
     kind = ProposerKind.COMPILER
 
     def __init__(
-        self, client: LoweringClient, task: LoweredTask, recipes: Mapping[int, Mapping[str, Any]], numerics: str
+        self,
+        client: LoweringClient,
+        task: LoweredTask,
+        recipes: Mapping[int, Mapping[str, Any]],
+        tried: Iterable[Mapping[str, Any]],
+        numerics: str,
     ) -> None:
         self._client = client
         self._structures = {
@@ -37,8 +46,9 @@ class CompilerProposer:
         }
         self._reasons = task.reasons
         self._recipes: dict[int, Mapping[str, Any]] = dict(recipes)
-        self._offered = {_key(recipe["structure"], recipe["parameters"]) for recipe in recipes.values()}
-        self._structures_offered = {recipe["structure"] for recipe in recipes.values()}
+        spent = [*recipes.values(), *tried]
+        self._offered = {_key(recipe["structure"], recipe["parameters"]) for recipe in spent}
+        self._structures_offered = {recipe["structure"] for recipe in spent}
 
     def exhausted(self, parent: int | None, step: Step) -> str | None:
         """One sentence if every structure, or every variation of the parent, has been offered."""
@@ -59,22 +69,34 @@ class CompilerProposer:
             ProposalFailed: what was tried could not be written.
         """
         failure = "nothing is left to offer"
+        tried: list[Mapping[str, Any]] = []
         for _ in range(_MAX_RENDER_TRIES):
             pick = self._pick(request)
             if pick is None:
                 break
             structure, parameters, idea = pick
+            recipe = {"structure": structure, "parameters": dict(parameters)}
             self._offered.add(_key(structure, parameters))
             self._structures_offered.add(structure)
             try:
                 source = await self._client.render(structure, parameters)
             except LoweringError as error:
                 failure = str(error)
+                tried.append(recipe)
                 continue
-            recipe = {"structure": structure, "parameters": dict(parameters)}
+            except asyncio.CancelledError:
+                self._take_back(request.step, [*tried, recipe])
+                raise
             self._recipes[request.number] = recipe
-            return Proposed(source, idea, recipe)
-        raise ProposalFailed(failure)
+            return Proposed(source, idea, recipe, tuple(tried))
+        raise ProposalFailed(failure, tried)
+
+    def _take_back(self, step: Step, recipes: Iterable[Mapping[str, Any]]) -> None:
+        """Forgets what a cut request took: nobody saw it, and the store knows nothing of it either."""
+        for recipe in recipes:
+            self._offered.discard(_key(recipe["structure"], recipe["parameters"]))
+            if step is Step.STRUCTURAL:
+                self._structures_offered.discard(recipe["structure"])
 
     def _pick(self, request: ProposalRequest) -> tuple[str, Mapping[str, Any], str] | None:
         if request.step is Step.STRUCTURAL:

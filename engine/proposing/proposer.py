@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -11,7 +11,15 @@ from engine.records import ProposerKind, Step
 
 
 class ProposalFailed(Exception):
-    """The proposer gave nothing usable; the message is one sentence."""
+    """The proposer gave nothing usable; the message is one sentence.
+
+    Attributes:
+        tried: recipes that could not be written; they are not to be tried again.
+    """
+
+    def __init__(self, message: str, tried: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.tried = tuple(tried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +34,15 @@ class ProposalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """What a proposer made: a module's text, its one-line idea, and how to make it again."""
+    """What a proposer made: a module's text, its one-line idea, and how to make it again.
+
+    `tried` holds the recipes that were tried before and could not be written.
+    """
 
     source: str
     idea: str
     recipe: Mapping[str, Any]
+    tried: tuple[Mapping[str, Any], ...] = ()
 
 
 class Proposer(Protocol):

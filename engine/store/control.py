@@ -107,7 +107,8 @@ class Control:
             KeyError: there is no such run.
         """
         with transaction(self._db) as connection:
-            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone() is None:
+            row = connection.execute("SELECT state FROM runs WHERE id = ?", (run,)).fetchone()
+            if row is None:
                 raise KeyError(f"there is no run {run} in {self.path}")
             cursor = connection.execute(
                 "INSERT INTO commands (run, kind, candidate, argument, state, author, created_at)"
@@ -118,7 +119,8 @@ class Control:
             record(connection, run, CommandQueued(cursor.lastrowid, kind, candidate=candidate))
             command = _command(connection, cursor.lastrowid)
             holder = lease.holder_of(connection, run)
-            if holder is None or not holder.alive:
+            # An engine whose run has ended is on its way out and looks at no command any more.
+            if holder is None or not holder.alive or RunState(row[0]).ended:
                 self._without_engine(connection, command)
             return _command(connection, command.id)
 

@@ -208,6 +208,11 @@ class Reader:
         )
         return [command_from(row) for row in rows]
 
+    def command(self, command: int) -> Command | None:
+        """One command with its answer."""
+        row = self._connection.execute("SELECT * FROM commands WHERE id = ?", (command,)).fetchone()
+        return None if row is None else command_from(row)
+
     # Skills
 
     def skills(self) -> SkillMemory:

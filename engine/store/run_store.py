@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -137,27 +137,34 @@ class RunStore:
 
     def set_state(self, state: RunState, reason: str = "", ended_by: str | None = None) -> None:
         """Moves the run; an ended run gets its time, its cause, and no waiting work."""
-        now = time.time()
         with self._write() as connection:
-            connection.execute(
-                "UPDATE runs SET state = ?, reason = ?, ended_by = ?, ended_at = ?,"
-                " started_at = coalesce(started_at, ?) WHERE id = ?",
-                (state, reason or None, ended_by, now if state.ended else None, now, self.run_id),
-            )
-            self._tell(connection, RunChanged(state, reason))
-            if state in (RunState.DONE, RunState.STOPPED):
-                for candidate in self.candidates(*steering.WAITING):
-                    steering.move(
-                        connection,
-                        self.run_id,
-                        candidate.number,
-                        steering.WAITING,
-                        CandidateState.ABANDONED,
-                        f"run {state}",
-                    )
+            self._enter(connection, state, reason, ended_by)
+
+    def finish(self, reason: str, ended_by: str) -> bool:
+        """Ends the run as done unless a person's own kernel came in meanwhile; returns whether it ended."""
+        with self._write() as connection:
+            if any(c.proposer is ProposerKind.HUMAN for c in self.candidates(CandidateState.QUEUED)):
+                return False
+            self._enter(connection, RunState.DONE, reason, ended_by)
+        return True
+
+    def _enter(self, connection: sqlite3.Connection, state: RunState, reason: str, ended_by: str | None) -> None:
+        now = time.time()
+        connection.execute(
+            "UPDATE runs SET state = ?, reason = ?, ended_by = ?, ended_at = ?,"
+            " started_at = coalesce(started_at, ?) WHERE id = ?",
+            (state, reason or None, ended_by, now if state.ended else None, now, self.run_id),
+        )
+        self._tell(connection, RunChanged(state, reason))
+        if state in (RunState.DONE, RunState.STOPPED):
+            for candidate in self.candidates(*steering.WAITING):
+                steering.abandon(connection, self.run_id, candidate.number, f"run {state}")
 
     def task_opened(self, device: str, kind: str, facts: Mapping[str, Any], baselines: Mapping[str, float]) -> None:
-        """Keeps what the judge said of task and machine; baselines in microseconds."""
+        """Keeps what the judge said of task and machine; baselines in microseconds.
+
+        Times that are known already are not written again: each start of an engine makes them anew.
+        """
         now = time.time()
         with self._write() as connection:
             connection.execute(
@@ -167,8 +174,24 @@ class RunStore:
             toolchain = json.dumps(facts.get("toolchain", {}), sort_keys=True)
             connection.executemany(
                 "INSERT INTO baselines (task, case_name, name, tier, kind, device, toolchain, time_us, measured_at)"
-                " VALUES (?, 'default', ?, 'exact', ?, ?, ?, ?, ?)",
-                [(task_id, name, kind, device, toolchain, time_us, now) for name, time_us in baselines.items()],
+                " SELECT :task, :case_name, :name, :tier, :kind, :device, :toolchain, :time_us, :now"
+                " WHERE NOT EXISTS (SELECT 1 FROM baselines WHERE task = :task AND case_name = :case_name"
+                " AND name = :name AND tier = :tier AND kind = :kind AND device = :device"
+                " AND toolchain = :toolchain AND time_us = :time_us)",
+                [
+                    {
+                        "task": task_id,
+                        "case_name": case,
+                        "name": name,
+                        "tier": tier,
+                        "kind": kind,
+                        "device": device,
+                        "toolchain": toolchain,
+                        "time_us": time_us,
+                        "now": now,
+                    }
+                    for case, tier, name, time_us in _baselines(facts)
+                ],
             )
             self._tell(connection, TaskOpened(device, kind, dict(baselines)))
 
@@ -207,6 +230,15 @@ class RunStore:
             "SELECT candidate, recipe FROM proposals WHERE run = ? AND recipe IS NOT NULL ORDER BY id", (self.run_id,)
         )
         return {row[0]: json.loads(row[1]) for row in rows}
+
+    def tried(self) -> list[Mapping[str, Any]]:
+        """The recipes that proposers tried and could not write."""
+        rows = self._connection.execute(
+            "SELECT json_extract(request, '$.tried') FROM proposals WHERE run = ?"
+            " AND json_extract(request, '$.tried') IS NOT NULL ORDER BY id",
+            (self.run_id,),
+        )
+        return [recipe for row in rows for recipe in json.loads(row[0])]
 
     def source(self, number: int) -> str:
         """A candidate's text."""
@@ -250,13 +282,28 @@ class RunStore:
             )
         return int(number)
 
-    def proposed(self, number: int, source: str, idea: str, recipe: Mapping[str, Any], gated: bool) -> CandidateState:
+    def proposed(
+        self,
+        number: int,
+        source: str,
+        idea: str,
+        recipe: Mapping[str, Any],
+        gated: bool,
+        *,
+        tried: Sequence[Mapping[str, Any]] = (),
+    ) -> CandidateState:
         """Takes a proposer's answer; a text that the run already has makes the candidate a duplicate.
 
+        An answer for a candidate that was abandoned meanwhile is kept with its proposal, so that it is not made again.
         Returns the state the candidate is in afterwards.
         """
         with self._write() as connection:
             source_hash = put_text(connection, source)
+            connection.execute(
+                "UPDATE proposals SET state = iif(state = 'open', 'answered', state), recipe = ?, response_hash = ?,"
+                " request = ?, ended_at = ? WHERE run = ? AND candidate = ? AND recipe IS NULL",
+                (json.dumps(recipe), source_hash, _request(tried), time.time(), self.run_id, number),
+            )
             twin = connection.execute(
                 "SELECT min(number) FROM candidates WHERE run = ? AND source_hash = ? AND number != ?",
                 (self.run_id, source_hash, number),
@@ -274,21 +321,16 @@ class RunStore:
                 " WHERE run = ? AND number = ?",
                 (source_hash, idea, twin, not gated, self.run_id, number),
             )
-            connection.execute(
-                "UPDATE proposals SET state = 'answered', recipe = ?, response_hash = ?, ended_at = ?"
-                " WHERE run = ? AND candidate = ? AND state = 'open'",
-                (json.dumps(recipe), source_hash, time.time(), self.run_id, number),
-            )
         return state
 
-    def proposal_failed(self, number: int, reason: str) -> None:
+    def proposal_failed(self, number: int, reason: str, tried: Sequence[Mapping[str, Any]] = ()) -> None:
         """Keeps that the proposer gave nothing usable."""
         with self._write() as connection:
             steering.move(connection, self.run_id, number, (CandidateState.PROPOSING,), CandidateState.FAILED, reason)
             connection.execute(
-                "UPDATE proposals SET state = 'failed', failure = ?, ended_at = ?"
+                "UPDATE proposals SET state = 'failed', failure = ?, request = ?, ended_at = ?"
                 " WHERE run = ? AND candidate = ? AND state = 'open'",
-                (reason, time.time(), self.run_id, number),
+                (reason, _request(tried), time.time(), self.run_id, number),
             )
 
     def _state(self, number: int) -> CandidateState:
@@ -326,7 +368,7 @@ class RunStore:
         """Puts a candidate back whose evaluation failed through no fault of its own."""
         with self._write() as connection:
             steering.move(connection, self.run_id, number, (CandidateState.EVALUATING,), CandidateState.QUEUED, reason)
-            _void_evaluation(connection, self.run_id, number)
+            steering.void_evaluation(connection, self.run_id, number)
 
     def evaluated(self, number: int, evaluation: Evaluation, speedup: float | None, reward: float | None) -> bool:
         """Keeps a verdict with its measurements, all or nothing; returns whether it still counted.
@@ -364,7 +406,7 @@ class RunStore:
                 ),
             ).rowcount
             if not changed:
-                _void_evaluation(connection, self.run_id, number)
+                steering.void_evaluation(connection, self.run_id, number)
                 return False
             self._keep_evaluation(connection, number, evaluation)
             self._tell(
@@ -420,6 +462,8 @@ class RunStore:
         for command in map(command_from, rows):
             try:
                 with self._write() as connection:
+                    if not steering.still_asked(connection, command):
+                        continue
                     text = steering.carry_out(connection, command)
                     steering.answer(connection, command, CommandState.DONE, text)
             except steering.Refused as refusal:
@@ -434,12 +478,19 @@ def _put_back(connection: sqlite3.Connection, run: int) -> None:
     ).fetchall()
     for (number,) in rows:
         steering.move(connection, run, number, (CandidateState.EVALUATING,), CandidateState.QUEUED, "")
-        _void_evaluation(connection, run, number)
+        steering.void_evaluation(connection, run, number)
         connection.execute("UPDATE candidates SET attempts = attempts - 1 WHERE run = ? AND number = ?", (run, number))
 
 
-def _void_evaluation(connection: sqlite3.Connection, run: int, number: int) -> None:
-    connection.execute(
-        "UPDATE evaluations SET state = 'void', ended_at = ? WHERE run = ? AND candidate = ? AND state = 'running'",
-        (time.time(), run, number),
-    )
+def _request(tried: Sequence[Mapping[str, Any]]) -> str:
+    return json.dumps({"tried": list(tried)} if tried else {})
+
+
+def _baselines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
+    """Case, tier, name and time in microseconds of every baseline in the judge's facts."""
+    for case in facts.get("cases", ()):
+        for tier, times in case["tiers"].items():
+            for name, time_us in times.items():
+                yield case["name"], tier, name, time_us
+        if case["bound_us"] is not None:
+            yield case["name"], "exact", "bound", case["bound_us"]

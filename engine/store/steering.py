@@ -25,6 +25,14 @@ _SUBTREE = (
 )
 
 
+_COMES_FROM = {
+    RunState.PAUSED: (RunState.CREATED, RunState.RUNNING),
+    RunState.RUNNING: (RunState.PAUSED,),
+    RunState.STOPPING: (RunState.CREATED, RunState.RUNNING, RunState.PAUSED),
+}
+"""The states of a run from which a person can bring it into another."""
+
+
 class Refused(Exception):
     """The command cannot be carried out; the message is the answer."""
 
@@ -37,14 +45,11 @@ def carry_out(connection: sqlite3.Connection, command: Command) -> str:
     """
     match command.kind:
         case CommandKind.PAUSE:
-            return _change_run(
-                connection, command, (RunState.RUNNING,), RunState.PAUSED, "pausing; running work is finished"
-            )
+            return _change_run(connection, command, RunState.PAUSED, "pausing; running work is finished")
         case CommandKind.RESUME:
-            return _change_run(connection, command, (RunState.PAUSED,), RunState.RUNNING, "the search goes on")
+            return _change_run(connection, command, RunState.RUNNING, "the search goes on")
         case CommandKind.STOP:
-            expected = (RunState.CREATED, RunState.RUNNING, RunState.PAUSED)
-            return _change_run(connection, command, expected, RunState.STOPPING, "stopping")
+            return _change_run(connection, command, RunState.STOPPING, "stopping")
         case CommandKind.BUDGET:
             return _set_budget(connection, command)
     if command.candidate is None:
@@ -63,6 +68,12 @@ def carry_out(connection: sqlite3.Connection, command: Command) -> str:
             return _reject(connection, run, number, command.argument)
         case _:
             assert_never(command.kind)
+
+
+def still_asked(connection: sqlite3.Connection, command: Command) -> bool:
+    """Whether nobody has answered a command or taken it back since it was read."""
+    row = connection.execute("SELECT state FROM commands WHERE id = ?", (command.id,)).fetchone()
+    return bool(row[0] == CommandState.QUEUED)
 
 
 def answer(connection: sqlite3.Connection, command: Command, state: CommandState, text: str) -> None:
@@ -91,7 +102,7 @@ def _prune(connection: sqlite3.Connection, run: int, number: int) -> str:
         {"run": run, "number": number},
     ).fetchall()
     for (member,) in waiting:
-        move(connection, run, member, WAITING, CandidateState.ABANDONED, PRUNED_REASON)
+        abandon(connection, run, member, PRUNED_REASON)
     record(connection, run, CandidateFlagged(number, "pruned", True, len(members)))
     refresh_best(connection, run)
     return f"pruned {_with_subtree(number, members)}" + (f"; {len(waiting)} were still waiting" if waiting else "")
@@ -179,6 +190,26 @@ def move(
     return bool(changed)
 
 
+def abandon(connection: sqlite3.Connection, run: int, number: int, reason: str) -> None:
+    """Takes a candidate's waiting or running work away; what was asked of judge and proposer is closed with it."""
+    if not move(connection, run, number, WAITING, CandidateState.ABANDONED, reason):
+        return
+    void_evaluation(connection, run, number)
+    connection.execute(
+        "UPDATE proposals SET state = 'interrupted', failure = ?, ended_at = ?"
+        " WHERE run = ? AND candidate = ? AND state = 'open'",
+        (reason, time.time(), run, number),
+    )
+
+
+def void_evaluation(connection: sqlite3.Connection, run: int, number: int) -> None:
+    """Closes an evaluation that came to no verdict."""
+    connection.execute(
+        "UPDATE evaluations SET state = 'void', ended_at = ? WHERE run = ? AND candidate = ? AND state = 'running'",
+        (time.time(), run, number),
+    )
+
+
 def subtree(connection: sqlite3.Connection, run: int, number: int) -> list[int]:
     """The numbers of a candidate and all that grew from it."""
     rows = connection.execute(_SUBTREE + "SELECT number FROM subtree", {"run": run, "number": number}).fetchall()
@@ -206,13 +237,14 @@ def refresh_best(connection: sqlite3.Connection, run: int) -> None:
     record(connection, run, BestChanged(None) if row is None else BestChanged(row[0], row[1], row[2]))
 
 
-def _change_run(
-    connection: sqlite3.Connection, command: Command, expected: tuple[RunState, ...], state: RunState, text: str
-) -> str:
+def _change_run(connection: sqlite3.Connection, command: Command, state: RunState, text: str) -> str:
     current = RunState(connection.execute("SELECT state FROM runs WHERE id = ?", (command.run,)).fetchone()[0])
-    if current not in expected:
+    if current not in _COMES_FROM[state]:
         raise Refused(f"run {command.run} is {current}")
-    connection.execute("UPDATE runs SET state = ? WHERE id = ?", (state, command.run))
+    started_at = time.time() if state is RunState.RUNNING else None
+    connection.execute(
+        "UPDATE runs SET state = ?, started_at = coalesce(started_at, ?) WHERE id = ?", (state, started_at, command.run)
+    )
     record(connection, command.run, RunChanged(state))
     return text
 

@@ -14,7 +14,7 @@ KERNELBENCH = "kernelbench"
 
 
 class TaskError(ValueError):
-    """A task cannot be used; the message says what is wrong, where, and what to do."""
+    """A task cannot be used or judged; the message says what is wrong, where, and what to do (exit code 2)."""
 
 
 def builtin_tasks() -> list[Task]:

@@ -142,18 +142,21 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _plain(error: Exception) -> CommandFailed | None:
     """The sentence and exit code of an error that a person can do something about."""
+    import sqlite3
+
     from engine.judging.facts import MachineError
-    from engine.judging.facts import TaskError as UnjudgeableTaskError
     from engine.loop.launch import LaunchError
     from engine.settings import SettingsError
     from engine.store.database import StoreError
     from engine.tasks.library import TaskError
     from skills.errors import SkillError
 
-    if isinstance(error, (TaskError, UnjudgeableTaskError, SettingsError, SkillError)):
+    if isinstance(error, (TaskError, SettingsError, SkillError)):
         return CommandFailed(str(error), EXIT_USAGE)
     if isinstance(error, (MachineError, StoreError, LaunchError)):
         return CommandFailed(str(error), EXIT_MACHINE)
+    if isinstance(error, sqlite3.OperationalError):
+        return CommandFailed(f"the database cannot be used: {error}; close what else uses it and retry", EXIT_MACHINE)
     if isinstance(error, KeyError) and error.args and " " in str(error.args[0]):
         return CommandFailed(str(error.args[0]), EXIT_USAGE)
     return None

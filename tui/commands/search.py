@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from engine.records import Gate, RunState
-from tui.commands.group import EXIT_MACHINE, EXIT_NOT_CORRECT, CommandFailed, Options
+from tui.commands.group import EXIT_MACHINE, EXIT_NOT_CORRECT, EXIT_USAGE, CommandFailed, Options
 from tui.commands.look import open_cockpit
 from tui.commands.output import print_json, run_document
 
@@ -122,6 +122,6 @@ def _follow(db: Path, run: int, as_json: bool) -> int:
         if state is RunState.FAILED or not state.ended:
             raise CommandFailed(
                 overview.run.reason or f"the engine of run {run} died; go on with: kernelgrove resume {run}",
-                EXIT_MACHINE,
+                EXIT_USAGE if overview.run.ended_by == "task" else EXIT_MACHINE,
             )
         return 0 if overview.run.best is not None else EXIT_NOT_CORRECT

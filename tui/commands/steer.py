@@ -37,7 +37,7 @@ def _wait(db: Path, command: Command) -> Command:
     with Reader(db) as reader:
         while command.state is CommandState.QUEUED and not command.answer and time.monotonic() < deadline:
             time.sleep(0.05)
-            command = next(c for c in reader.commands(command.run) if c.id == command.id)
+            command = reader.command(command.id) or command
     return command
 
 
@@ -128,4 +128,8 @@ def add_command(options: Options, run: int, parent: int, file: Path) -> None:
         raise CommandFailed(f"{file} cannot be read as text: {error}") from error
     with Control(options.settings.db) as control:
         number = control.add_human(run, parent or None, source, f"by hand: {file.name}")
-    click.echo(f"candidate {number} of run {run} is queued for the judge")
+    with Reader(options.settings.db) as reader:
+        overview = find_run(reader, run)
+    alive = overview.engine is not None and overview.engine.alive and not overview.run.state.ended
+    waits = "" if alive else f"; no engine works on the run, so it waits for: kernelgrove resume {run}"
+    click.echo(f"candidate {number} of run {run} is queued for the judge{waits}")

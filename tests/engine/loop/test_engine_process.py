@@ -9,17 +9,22 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from engine.api import resume_run, start_run
+from engine.events import TaskOpened
+from engine.judging.facts import CaseFacts, MachineError, TaskFacts
 from engine.loop.launch import LaunchError, launch
-from engine.records import CandidateState, CommandKind, RunState
+from engine.loop.process import keep_facts
+from engine.records import CandidateState, CommandKind, MeasurementKind, RunState
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader, RunOverview
+from engine.store.run_store import RunStore
 from engine.tasks.library import find_task
 from tests.engine.loop.processes import alive, descendants, kill, until
 
@@ -163,3 +168,39 @@ def test_ten_kills_at_random_moments_lose_nothing_repeat_nothing_and_leave_no_pr
 def _last_event(db: Path) -> int:
     with Reader(db) as reader:
         return reader.last_event()
+
+
+def test_a_stop_asked_at_once_does_not_wait_until_the_judge_is_ready(db: Path) -> None:
+    run = start_run(db, find_task(TASK), RunSettings(budget=50))
+    with Control(db) as control:
+        control.ask(run, CommandKind.STOP)
+    until(lambda: overview_of(db, run).run.state is RunState.STOPPED, 60, "the stop")
+    with Reader(db) as reader:
+        assert not [recorded for recorded in reader.events(run) if isinstance(recorded.event, TaskOpened)]
+    pid = engine_of(db, run)
+    until(lambda: not alive({pid} | descendants(pid)), what="the end of all processes")
+
+
+def test_a_run_is_not_resumed_on_a_device_whose_times_cannot_be_compared(db: Path) -> None:
+    with Control(db) as control:
+        run = control.create_run(find_task(TASK), RunSettings())
+    store = RunStore.take(db, run)
+    modelled = TaskFacts("cpu (modelling sm_90)", {}, MeasurementKind.MODELLED, (CaseFacts("default", 1.0, ()),))
+    keep_facts(store, modelled)
+    keep_facts(store, modelled)
+    with pytest.raises(MachineError, match="was judged on cpu"):
+        keep_facts(store, replace(modelled, device="NVIDIA H200", kind=MeasurementKind.MEASURED))
+    assert store.run().device == modelled.device
+    store.release()
+
+
+def test_a_task_that_cannot_be_judged_ends_the_command_with_2_and_one_sentence(db: Path, tmp_path: Path) -> None:
+    task = tmp_path / "broken.py"
+    task.write_text(
+        "from torch import nn\nclass Model(nn.Module):\n    def forward(self):\n        raise RuntimeError('no')\n"
+        "def get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
+    )
+    program = f"from tui.commands import main; main(['--db', {str(db)!r}, 'run', {str(task)!r}, '--headless'])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert ended.stderr.startswith("kernelgrove: the task broken ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,6 +134,50 @@ async def test_a_search_that_was_cut_and_resumed_grows_the_same_tree(tmp_path: P
     assert [(c.number, c.parent, c.idea, c.time_us) for c in resumed] == [
         (c.number, c.parent, c.idea, c.time_us) for c in expected
     ]
+
+
+@pytest.mark.parametrize("settings", [{"budget": 2}, {"budget": 50, "max_time": 0.001}])
+async def test_a_proposal_that_was_being_made_when_the_engine_died_is_made_again_before_the_end(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, **settings)
+
+    class Cut(Exception):
+        pass
+
+    class DyingProposer(ScriptedProposer):
+        async def propose(self, request: ProposalRequest) -> Proposed:
+            if request.number == 2:
+                with sqlite3.connect(db) as connection:
+                    connection.execute("UPDATE runs SET active_seconds = 1")
+                raise Cut
+            return await super().propose(request)
+
+    with pytest.raises(Cut):
+        await search(db, run, DyingProposer())
+    async with asyncio.timeout(20):
+        state, candidates = await search(db, run)
+    assert state is RunState.DONE
+    assert [candidate.state for candidate in candidates] == [CandidateState.EVALUATED] * 2
+
+
+async def test_what_a_proposer_could_not_write_is_remembered_with_the_run(tmp_path: Path) -> None:
+    recipes = [{"structure": "s", "parameters": {"BLOCK": block}} for block in (1, 2, 4)]
+
+    class SpoiltProposer(ScriptedProposer):
+        async def propose(self, request: ProposalRequest) -> Proposed:
+            made = await super().propose(request)
+            if request.number == 1:
+                raise ProposalFailed("cannot be written", recipes[:2])
+            return Proposed(made.source, made.idea, made.recipe, tuple(recipes[2:]) if request.number == 2 else ())
+
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=3)
+    await search(db, run, SpoiltProposer())
+    store = RunStore.take(db, run)
+    assert store.tried() == recipes
+    store.release()
 
 
 async def test_a_proposer_with_nothing_left_ends_the_search(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from engine.events import BestChanged, CandidateAdded, CandidateEvaluated, CandidateMoved, EngineStarted, RunChanged
 from engine.records import CandidateState, Check, Evaluation, Label, ProposerKind, RunState, Step, Verdict
+from engine.store.control import Control
 from engine.store.database import transaction
 from engine.store.lease import LeaseHeld, LeaseLost
 from engine.store.reader import Reader
@@ -146,3 +147,37 @@ def test_ending_a_run_abandons_its_waiting_work(store: RunStore) -> None:
     store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
     assert {candidate.state for candidate in store.candidates()} == {CandidateState.ABANDONED}
     assert store.run().ended_by == "stop"
+
+
+def test_a_run_does_not_end_over_a_kernel_that_a_person_has_just_entered(
+    db: Path, run: int, store: RunStore, control: Control
+) -> None:
+    store.set_state(RunState.RUNNING)
+    number = control.add_human(run, None, "by hand", "mine")
+    assert not store.finish("the budget is used up", "budget")
+    assert store.run().state is RunState.RUNNING
+    assert store.claim(number)
+    store.evaluated(number, Evaluation(Verdict.CORRECT, "time", "", time_us=1.0), 1.0, 1.0)
+    assert store.finish("the budget is used up", "budget")
+    assert store.run().state is RunState.DONE
+
+
+def test_a_second_start_of_the_engine_writes_only_baselines_that_are_new(db: Path, run: int, store: RunStore) -> None:
+    facts = {
+        "toolchain": {"torch": "2.13.0"},
+        "cases": [
+            {"name": "small", "tiers": {"exact": {"eager": 9.0}, "reduced": {"eager": 7.0}}, "bound_us": 2.0},
+            {"name": "large", "tiers": {"exact": {"eager": 90.0}}, "bound_us": None},
+        ],
+    }
+    for _ in range(2):
+        store.task_opened("cpu", "modelled", facts, {"eager": 9.0})
+    connection = sqlite3.connect(db)
+    rows = connection.execute("SELECT case_name, tier, name, time_us FROM baselines ORDER BY id").fetchall()
+    connection.close()
+    assert rows == [
+        ("small", "exact", "eager", 9.0),
+        ("small", "reduced", "eager", 7.0),
+        ("small", "exact", "bound", 2.0),
+        ("large", "exact", "eager", 90.0),
+    ]

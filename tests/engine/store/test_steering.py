@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from engine.records import CandidateState, CommandKind, CommandState, ProposerKind, RunState
+from engine.api import resume_run
+from engine.records import CandidateState, CommandKind, CommandState, ProposerKind, RunState, Step
 from engine.store.control import Control
+from engine.store.lease import Holder
 from engine.store.reader import Reader
 from engine.store.run_store import RunStore
 from tests.engine.store.conftest import grow
@@ -169,3 +173,75 @@ def test_writers_from_many_threads_lose_nothing(db: Path, run: int, store: RunSt
     assert not problems
     assert len(answered) == 40
     assert sum(command.state is CommandState.DONE for command in answered) == 1
+
+
+def test_a_command_taken_back_at_the_last_moment_is_not_carried_out(
+    run: int, store: RunStore, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.set_state(RunState.RUNNING)
+    command = control.ask(run, CommandKind.PAUSE)
+    write = store._write
+
+    def after_the_retraction() -> AbstractContextManager[sqlite3.Connection]:
+        control.retract(run, command.id)
+        return write()
+
+    monkeypatch.setattr(store, "_write", after_the_retraction)
+    store.obey()
+    assert store.run().state is RunState.RUNNING
+
+
+def test_pruning_closes_what_was_asked_of_judge_and_proposer(
+    db: Path, run: int, store: RunStore, control: Control
+) -> None:
+    root = grow(store, "root", time_us=10.0)
+    judged = grow(store, "judged", root, judge=False)
+    store.claim(judged)
+    above = next(c for c in store.candidates() if c.number == root)
+    asked = store.add_candidate(above, Step.LOCAL, ProposerKind.COMPILER, {})
+    control.ask(run, CommandKind.PRUNE, root)
+    store.obey()
+    connection = sqlite3.connect(db)
+    evaluations = connection.execute("SELECT state FROM evaluations WHERE candidate = ?", (judged,)).fetchall()
+    proposals = connection.execute("SELECT state FROM proposals WHERE candidate = ?", (asked,)).fetchall()
+    connection.close()
+    assert (evaluations, proposals) == ([("void",)], [("interrupted",)])
+
+
+def test_an_answer_that_comes_after_pruning_is_remembered_but_not_judged(
+    run: int, store: RunStore, control: Control
+) -> None:
+    number = store.add_candidate(None, Step.STRUCTURAL, ProposerKind.COMPILER, {})
+    control.ask(run, CommandKind.PRUNE, number)
+    store.obey()
+    recipe = {"structure": "rows", "parameters": {}}
+    assert store.proposed(number, "late", "idea", recipe, gated=False) is CandidateState.ABANDONED
+    assert store.recipes() == {number: recipe}
+
+
+def test_a_command_to_an_engine_that_is_leaving_is_answered_at_once(
+    run: int, store: RunStore, control: Control
+) -> None:
+    number = grow(store, "source", time_us=1.0)
+    store.set_state(RunState.DONE, "the budget is used up", ended_by="budget")
+    assert control.ask(run, CommandKind.PIN, number).state is CommandState.DONE
+    assert f"kernelgrove resume {run}" in control.ask(run, CommandKind.BUDGET, argument="9").answer
+
+
+def test_resuming_overtakes_a_pause_that_no_engine_has_seen(
+    db: Path, run: int, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control.ask(run, CommandKind.PAUSE)
+    started: list[int] = []
+
+    def launch(_: Path, number: int) -> Holder:
+        started.append(number)
+        return Holder(number, 1, "here", 1, "", 0.0, False)
+
+    monkeypatch.setattr("engine.api.launch", launch)
+    resume_run(db, run)
+    assert started == [run]
+    successor = RunStore.take(db, run)
+    successor.obey()
+    assert successor.run().state is RunState.RUNNING
+    successor.release()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -89,8 +91,6 @@ def test_errors_are_one_sentence_with_exit_code_2(
 
 
 def test_a_database_from_the_future_exits_with_3(call: Call, db: Path, run: int) -> None:
-    import sqlite3
-
     connection = sqlite3.connect(db)
     connection.execute(
         "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('kernelgrove', 'm999', '')"
@@ -122,7 +122,7 @@ def test_approval_without_an_engine_waits_and_says_so(call: Call, db: Path, run:
 def test_a_persons_kernel_is_queued_and_a_binary_file_refused(call: Call, db: Path, run: int, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("class ModelNew: ...\n")
-    assert "candidate 4" in call("add", str(run), "2", str(mine)).out
+    assert f"candidate 4 of run {run} is queued for the judge; no engine" in call("add", str(run), "2", str(mine)).out
     mine.write_bytes(b"\xff\xfe\x00")
     refused = call("add", str(run), "2", str(mine))
     assert (refused.code, refused.err.count("\n")) == (2, 1)
@@ -183,3 +183,42 @@ def test_an_ended_run_is_not_stopped_again(db: Path, run: int) -> None:
     store.release()
     with Reader(db) as reader:
         assert reader.commands(run)[0].answer == f"run {run} is done"
+
+
+def test_more_commands_at_once_than_a_screen_lists_are_all_answered(call: Call, db: Path) -> None:
+    with Control(db) as control:
+        run = control.create_run(find_task("softmax"), RunSettings())
+    numbers = [str(number) for number in range(1, 121)]
+    ready, enough = threading.Event(), threading.Event()
+
+    def engine() -> None:
+        store = RunStore.take(db, run)
+        for number in numbers:
+            grow(store, number, judge=False)
+        ready.set()
+        while not enough.wait(0.1):
+            store.obey()
+        store.release()
+
+    thread = threading.Thread(target=engine)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        outcome = call("pin", str(run), *numbers)
+    finally:
+        enough.set()
+        thread.join()
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.splitlines() == [f"pinned {number}" for number in numbers]
+
+
+def test_a_database_that_stays_locked_exits_with_3(
+    call: Call, db: Path, run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.store.database.BUSY_TIMEOUT_MS", 50)
+    connection = sqlite3.connect(db, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    outcome = call("pin", str(run), "1")
+    connection.close()
+    assert (outcome.code, outcome.err.count("\n")) == (3, 1)
+    assert "locked" in outcome.err
