@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +24,34 @@ class Edited:
     def forget(self) -> None:
         """Removes the file, once its text is kept elsewhere."""
         self.file.unlink(missing_ok=True)
+        with suppress(OSError):  # the editor may have left a file of its own beside it
+            self.file.parent.rmdir()
 
 
 def editor_command() -> list[str]:
-    """The person's editor: `$VISUAL`, `$EDITOR`, else vi."""
-    return shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    """The person's editor: `$VISUAL`, `$EDITOR`, else vi.
+
+    Raises:
+        ValueError: The variable has a quote that is not closed.
+    """
+    return shlex.split((os.environ.get("VISUAL") or os.environ.get("EDITOR") or "").strip() or "vi")
+
+
+def _run_editor(file: Path) -> str:
+    """Runs the editor on a file and waits for it.
+
+    Returns:
+        What went wrong, or nothing.
+    """
+    try:
+        command = editor_command()
+    except ValueError as error:
+        return f"EDITOR is not a command line ({error}); set it again"
+    try:
+        code = subprocess.run([*command, str(file)], check=False).returncode
+    except OSError as error:
+        return f"the editor {command[0]} cannot be started ({error.strerror}); set EDITOR"
+    return f"the editor {command[0]} ended with status {code}; nothing was changed" if code else ""
 
 
 def edit_text(app: App[object], text: str, name: str) -> Edited:
@@ -37,14 +60,10 @@ def edit_text(app: App[object], text: str, name: str) -> Edited:
     file = folder / name
     file.write_text(text, "utf-8", errors="backslashreplace", newline="\n")
     aside: AbstractContextManager[None] = nullcontext() if app.is_headless else app.suspend()
-    command = editor_command()
-    try:
-        with aside:
-            code = subprocess.run([*command, str(file)], check=False).returncode
-    except OSError as error:
-        return Edited(None, file, f"the editor {command[0]} cannot be started ({error.strerror}); set EDITOR")
-    if code != 0:
-        return Edited(None, file, f"the editor {command[0]} ended with status {code}; nothing was changed")
+    with aside:  # nothing may be raised in here: the screen comes back only when the block ends by itself
+        problem = _run_editor(file)
+    if problem:
+        return Edited(None, file, problem)
     try:
         changed = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -183,7 +183,10 @@ class SteeringScreen(CockpitScreen):
     def action_edit_own(self) -> None:
         """Opens the candidate in the person's editor; what is saved becomes its child."""
         candidate = self._current()
-        if candidate is None or self.detail is None or self.detail.wanted.number != candidate.number:
+        if candidate is None:
+            return
+        if self.detail is None or self.detail.wanted.number != candidate.number:
+            self.say(f"the source of {candidate.number} is still being read; press e again", Tone.WARN)
             return
         if not self.detail.source:
             self.say(f"candidate {candidate.number} has no source yet", Tone.WARN)
