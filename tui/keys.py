@@ -107,7 +107,7 @@ KEYS: tuple[Key, ...] = (
     Key("restore", _capital("X"), "X", "restore", "bring a pruned subtree back", Scope.RUN, 14),
     Key("pin", _capital("P"), "P", "pin", "pin the candidate, or unpin it", Scope.RUN, 16),
     Key("pause", ("p",), "p", "pause", "pause or resume; starts an engine where none works", Scope.RUN, 5),
-    Key("stop", _capital("S"), "S", "stop", "stop the search for good", Scope.RUN),
+    Key("stop", _capital("S"), "S", "stop", "end the search; what waits is abandoned", Scope.RUN),
     Key("budget", _capital("B"), "B", "budget", "change how many candidates are judged", Scope.RUN),
     Key("edit_own", ("e",), "e", "own kernel", "your own kernel as a child, in $EDITOR", Scope.RUN, 10),
     Key("copy", ("y",), "y", "copy", "copy, then i id, c code, d diff, l log", Scope.RUN, 11),

@@ -114,7 +114,7 @@ class Grove:
         self.gate = gate
         self.store = RunStore.take(db, self.run)
         self.store.set_state(RunState.RUNNING)
-        self.store.task_opened("CPU, modelled sm_90", "modelled", {"measurement": "modelled"}, {"eager": EAGER_US})
+        self.store.task_opened("CPU, modelled sm_90", "modelled", {"kind": "modelled"}, {"eager": EAGER_US})
 
     def propose(
         self, parent: int | None, idea: str, *, step: Step = Step.LOCAL, source: str | None = None, gate: bool = False

@@ -20,6 +20,9 @@ from tui.commands.output import (
     time_text,
 )
 
+PARENT = 0
+"""What `--diff` without a number stands for."""
+
 
 def open_cockpit(options: Options, run: int | None) -> int:
     """Opens the cockpit on a run, or on the list of runs; returns the exit code."""
@@ -108,6 +111,8 @@ def status_command(options: Options, run: int | None, as_json: bool) -> None:
             print_json(run_document(reader, overview))
             return
         click.echo(_run_line(overview))
+        if kind := overview.run.facts.get("kind"):
+            click.echo(f"times are {kind} on {overview.run.device}")
         if overview.run.reason:
             click.echo(overview.run.reason)
         for candidate in reader.candidates(overview.run.id):
@@ -132,7 +137,15 @@ def _run_line(overview: RunOverview) -> str:
 @click.option("--source", "part", flag_value="source", help="Its source text.")
 @click.option("--why", "part", flag_value="why", help="Why it was asked for there, and how it was made.")
 @click.option("--log", "part", flag_value="log", help="The log of its evaluation.")
-@click.option("--diff", "other", type=int, metavar="OTHER", help="Its difference from another candidate.")
+@click.option(
+    "--diff",
+    "other",
+    type=click.IntRange(0),
+    is_flag=False,
+    flag_value=PARENT,
+    metavar="[OTHER]",
+    help="Its difference from its parent, or from another candidate.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The evaluation as one JSON document.")
 @click.pass_obj
 def show_command(
@@ -145,8 +158,7 @@ def show_command(
         if as_json:
             _show_json(reader, found)
         elif other is not None:
-            find_candidate(reader, run, other)
-            _show_diff(reader, run, other, candidate)
+            _show_diff(reader, run, _base(reader, found, other), candidate)
         elif part == "source":
             click.echo(reader.source(run, candidate) or "", nl=False)
         elif part == "log":
@@ -156,6 +168,19 @@ def show_command(
             _show_why(reader, run, candidate)
         else:
             _show_summary(reader, found)
+
+
+def _base(reader: Reader, candidate: Candidate, other: int) -> int:
+    """The candidate that another is compared with.
+
+    Raises:
+        CommandFailed: there is no such candidate, or no parent.
+    """
+    if other != PARENT:
+        return find_candidate(reader, candidate.run, other).number
+    if candidate.parent is None:
+        raise CommandFailed(f"candidate {candidate.number} grew from the root; name one to compare with: --diff OTHER")
+    return candidate.parent
 
 
 def _show_json(reader: Reader, candidate: Candidate) -> None:

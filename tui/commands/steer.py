@@ -27,7 +27,8 @@ def _ask(options: Options, run: int, kind: CommandKind, candidates: tuple[int, .
         commands = [control.ask(run, kind, candidate, argument) for candidate in candidates or (None,)]
     answers = [_wait(db, command) for command in commands]
     for command in answers:
-        click.echo(command.answer or f"command {command.id} is queued", err=command.state is CommandState.REFUSED)
+        queued = f"the engine is busy and has not answered yet; command {command.id} is queued"
+        click.echo(command.answer or queued, err=command.state is CommandState.REFUSED)
     return 2 if any(command.state is CommandState.REFUSED for command in answers) else 0
 
 

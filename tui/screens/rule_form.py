@@ -83,8 +83,11 @@ class RuleForm(ModalScreen[Taught | None]):
             yield Static(" ctrl+o store   Tab next field   Esc give up", markup=False, id="form-keys")
 
     def on_mount(self) -> None:
-        """Starts in the first field."""
-        self.query_one("#field-name").focus(scroll_visible=False)
+        """Starts in the first field; typing replaces the name that stands in for that of a new rule."""
+        name = self.query_one("#field-name", Input)
+        name.focus(scroll_visible=False)
+        if self._rule.revision is None:
+            name.select_all()
 
     def on_descendant_focus(self) -> None:
         """Keeps the explanation of the field in sight."""

@@ -8,6 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
+from engine.records import MeasurementKind
 from tui.context import Context
 from tui.reading import Detail
 from tui.screens.steering import SteeringScreen
@@ -102,7 +103,8 @@ class RunPanes(SteeringScreen):
         if tree.filter is not None:
             about.append((f"/{tree.filter.text}  {tree.match_count} of {len(tree)}", Tone.WARN))
         else:
-            about.append((plural(len(tree), "candidate"), Tone.MUTED))
+            modelled = "times modelled, " if self.view.times == MeasurementKind.MODELLED else ""
+            about.append((modelled + plural(len(tree), "candidate"), Tone.MUTED))
         self.pane("tree").about(about)
         diff_about: list[Piece] = []
         if self.detail is not None:
@@ -116,9 +118,7 @@ class RunPanes(SteeringScreen):
         self.pane("inspector").about([(f"{current}" if current else "", Tone.MUTED)])
         scope = f"candidate {current}" if self.candidate_log else "run"
         self.pane("log").about([(scope, Tone.MUTED)])
-        if self.view.overview is not None:
-            baseline = self.view.overview.run.facts.get("measurement") or ""
-            self.pane("chart").about([(f"speedup against eager {baseline}".strip(), Tone.MUTED)])
+        self.pane("chart").about([(" ".join(filter(None, (self.view.times, "speedup against eager"))), Tone.MUTED)])
         self._show_strip()
 
     def _show_strip(self) -> None:

@@ -151,7 +151,7 @@ class SteeringScreen(CockpitScreen):
         if overview is None or overview.run.state.ended:
             self.say("the search has ended already" if overview else "no run is open", Tone.WARN)
             return
-        question = f"Stop run {self.view.run_id} for good? What waits is abandoned."
+        question = f"Stop run {self.view.run_id}? Running work is killed, what waits is abandoned."
         self.app.push_screen(yes_or_no(question), partial(self._if_yes, CommandKind.STOP, None))
 
     def action_budget(self) -> None:

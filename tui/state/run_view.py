@@ -83,12 +83,19 @@ class RunView:
         """How many candidates wait for approval."""
         return 0 if self.overview is None else self.overview.waiting_approval
 
+    @property
+    def times(self) -> str:
+        """Whether the run's times are measured or modelled; empty until its task is open."""
+        return "" if self.overview is None else str(self.overview.run.facts.get("kind", ""))
+
     def status(self, now: float, glyphs: Glyphs) -> list[Segment]:
         """The status line's parts in the order in which they are shown."""
         if self.overview is None:
             return [Segment(f"run {self.run_id}", Tone.STRONG), Segment("reading", Tone.MUTED)]
         run = self.overview.run
         words, tone = run_words(run.state)
+        if run.state is RunState.RUNNING and not run.facts:
+            words = "opening the task"
         parts = [Segment(f"{run.id} {clean(run.name)}", Tone.STRONG), Segment(words, tone)]
         parts.append(Segment(duration_text(self._elapsed(now)), Tone.MUTED, order=5))
         parts.append(Segment(f"{self.overview.judged}/{run.budget}", order=1))

@@ -58,6 +58,8 @@ def test_status_as_json_has_what_scripts_need(call: Call, run: int) -> None:
 def test_show_prints_source_diff_and_log(call: Call, run: int) -> None:
     assert call("show", str(run), "1", "--source").out == "one\n"
     assert "-one\n+two" in call("show", str(run), "2", "--diff", "1").out
+    assert call("show", str(run), "2", "--diff").out == call("show", str(run), "2", "--diff", "1").out
+    assert "grew from the root" in call("show", str(run), "1", "--diff").err
     assert call("show", str(run), "1", "--log").out == "log"
     assert "correct" in call("show", str(run), "1").out
 
