@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.judging import processes
+from engine.judging import processes, sandbox, sandbox_kernel
 from engine.judging.facts import MachineError
-from engine.judging.processes import Worker
+from engine.judging.processes import Launcher, Worker
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message, WireClosed, WireError
 from engine.records import Task
@@ -63,6 +63,7 @@ class Crew:
         self._settings = settings
         self._seats: dict[int, Seat] = {}
         self._next = 1
+        self._launcher = Launcher(settings.python, self.folder, settings.device)
         self._workers: list[Worker] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._baselines: dict[str, Seat] = {}
@@ -90,17 +91,20 @@ class Crew:
             raise
 
     async def _open(self) -> None:
+        await self._open_launcher()
         self._judge, self._nursery = await asyncio.gather(
             self._start("judge", "engine.judging.workers.judge", single_threaded=False),
             self._start("nursery", _NURSERY, single_threaded=True),
         )
-        await self._judge.channel.send({"settings": self._settings.to_json(), "task": _task_json(self._task)})
+        await self._judge.channel.send(
+            {"settings": self._settings.to_json(), "task": _task_json(self._task), "sandbox": self.sandbox.to_json()}
+        )
         self.device = (await self._expect(self._judge, "device"))["device"]
         nurseries = [self._nursery]
-        await self._nursery.channel.send({"role": "contestants", "device": self.device, "arch": self._settings.arch})
+        await self._tell_nursery(self._nursery, "contestants", self.device)
         if self.device == "cpu":
             self._compilers = await self._start("compile nursery", _NURSERY, single_threaded=True)
-            await self._compilers.channel.send({"role": "compilers", "device": "cpu"})
+            await self._tell_nursery(self._compilers, "compilers", "cpu")
             nurseries.append(self._compilers)
         _, *loaded = await asyncio.gather(
             self._expect(self._judge, "opened"), *(self._expect(nursery, "ready") for nursery in nurseries)
@@ -119,11 +123,30 @@ class Crew:
         self._essential = self._baselines.get("eager")
         self.spawn(self._follow(self._judge, self._heard_from_judge))
 
+    @property
+    def sandbox(self) -> sandbox.Sandbox:
+        """The layers in force between candidates and everything else."""
+        return self._launcher.sandbox
+
+    async def _open_launcher(self) -> None:
+        try:
+            layers = sandbox.wanted(self._settings.sandbox)
+        except ValueError as error:
+            raise MachineError(f"{error}.") from error
+        await self._launcher.open(layers, [str(self.folder)])
+        if self.sandbox.exposes_engine:
+            sandbox_kernel.hide_memory()
+
+    async def _tell_nursery(self, nursery: Worker, role: str, device: str) -> None:
+        await nursery.channel.send(
+            {"role": role, "device": device, "arch": self._settings.arch, "sandbox": self.sandbox.to_json()}
+        )
+
     async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:
         home = self.folder / name.replace(" ", "-")
         home.mkdir()
         environment = processes.clean_environment(home, self._settings.device, single_threaded)
-        worker = await processes.start(name, module, self._settings.python, home, environment)
+        worker = await self._launcher.start(name, module, home, environment)
         self._workers.append(worker)
         return worker
 
@@ -138,7 +161,7 @@ class Crew:
             seat = seats[name] = self.contestant()
             ours, theirs = socket.socketpair()
             with ours, theirs, (folder / "output.log").open("wb") as log:
-                await self.fork(seat, path, theirs, log.fileno())
+                await self.fork(seat, path, theirs, log.fileno(), trusted=True)
                 await self._judge.channel.send({"op": "baseline", "name": name}, [ours.fileno()])
         return seats
 
@@ -197,7 +220,9 @@ class Crew:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._break("the crew was closed")
-        await asyncio.gather(*(worker.end() for worker in self._workers))
+        await self._launcher.close()
+        for worker in self._workers:
+            worker.channel.close()
         # Reading the error here keeps the loop from reporting it as never retrieved.
         self.broken.exception()
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
@@ -281,10 +306,10 @@ class Crew:
         self._seats[seat.number] = seat
         return seat
 
-    async def fork(self, seat: Seat, path: Path, connection: socket.socket, log: int) -> None:
+    async def fork(self, seat: Seat, path: Path, connection: socket.socket, log: int, *, trusted: bool = False) -> None:
         """Forks a child that owns `connection`, writes what it prints to `log`, and works beside the file `path`.
 
-        Raises CrewBroken.
+        One that is `trusted` runs the task's own code and is not confined. Raises CrewBroken.
         """
         request = {
             "op": "fork",
@@ -293,6 +318,7 @@ class Crew:
             "scratch": str(path.parent),
             "environment": processes.private_folders(path.parent),
             "memory_bytes": self._settings.max_memory_bytes,
+            "confined": not trusted,
         }
         try:
             await seat.nursery.channel.send(request, [connection.fileno(), log])

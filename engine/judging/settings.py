@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from engine.judging.sandbox import setting
 
 NUMERICS = {"strict": ("exact",), "reduced": ("exact", "reduced"), "bf16": ("exact", "reduced", "bf16")}
 """The precision tiers that each `--numerics` setting accepts."""
@@ -27,6 +29,8 @@ class JudgeSettings:
         max_output_bytes: how much of what a candidate prints is kept; the rest is dropped.
         max_memory_bytes: host memory that a candidate may add to its process where there is no GPU.
         open_timeout_s: seconds that judge, nursery and baselines may take to get ready.
+        sandbox: `auto` (every layer that the kernel offers), `off`, or names of layers to leave out
+            (`engine.judging.sandbox`); the environment's KERNELGROVE_SANDBOX by default.
     """
 
     device: str = "auto"
@@ -41,6 +45,7 @@ class JudgeSettings:
     max_output_bytes: int = 64 << 10
     max_memory_bytes: int = 8 << 30
     open_timeout_s: float = 600.0
+    sandbox: str = field(default_factory=setting)
 
     def __post_init__(self) -> None:
         """Raises ValueError for a `numerics` that does not exist."""

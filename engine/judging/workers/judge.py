@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from engine.judging import sandbox_kernel
+from engine.judging.sandbox import Sandbox
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import large_form
@@ -222,6 +224,8 @@ def main(channel: Channel) -> None:
     """Says which device there is, opens the task, and serves."""
     message, _ = channel.receive()
     settings = JudgeSettings.from_json(message["settings"])
+    if Sandbox.from_json(message["sandbox"]).exposes_workers:
+        sandbox_kernel.hide_memory()
     try:
         device = _device(settings.device)
     except RuntimeError as error:

@@ -31,6 +31,11 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def outlive_parent() -> None:
+    """Takes `die_with_parent` back, for a process that notices by itself and has something left to do then."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def adopt_orphans() -> None:
     """Makes this process the new parent of descendants whose own parent ended, so that none escapes."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

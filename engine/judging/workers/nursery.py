@@ -3,7 +3,7 @@
 There are two, by the role that the engine names: `contestants` answers the judge, `compilers` compiles
 ahead of time where there is no GPU. A nursery is single-threaded, never touches the GPU (a CUDA context
 does not survive a fork), reaps every descendant of its children, and reports how each one ended. What a
-child may do is bounded in `_become_child`; a stricter sandbox belongs in the same place.
+child may do is bounded in `_become_child`, before anything of the candidate's is read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from engine.judging import sandbox_kernel
+from engine.judging.sandbox import Sandbox
+from engine.judging.sandbox_kernel import Ruleset
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import lifetime
 
@@ -37,11 +41,12 @@ class _Fork:
 class Nursery:
     """The loop: forks and kills on request, reports exits."""
 
-    def __init__(self, channel: Channel, serve: Serve, limited: bool) -> None:
-        """Takes what a child does, and whether its memory is bounded."""
+    def __init__(self, channel: Channel, serve: Serve, sandbox: Sandbox, gpu: bool) -> None:
+        """Takes what a child does, the sandbox of candidates, and whether children use a GPU."""
         self._channel = channel
         self._serve_child = serve
-        self._limited = limited
+        self._sandbox = sandbox
+        self._gpu = gpu
         self._forks: dict[int, _Fork] = {}
         self._wakeup, wakeup_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -78,27 +83,54 @@ class Nursery:
 
     def _fork(self, message: Message, descriptors: list[int]) -> None:
         nursery = os.getpid()
+        rules = None
         try:
+            if message["confined"]:
+                rules = self._sandbox.prepare(message["scratch"], self._gpu)
             pid = os.fork()
         except OSError as error:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            _close(descriptors, rules)
             self._channel.send({"event": "unforked", "id": message["id"], "message": str(error)})
             return
         if pid == 0:
             status = 1
             try:
-                connection = _become_child(message, descriptors, nursery, self._limited)
+                connection = self._become_child(message, descriptors, nursery, rules)
                 self._serve_child(connection, message)
                 status = 0
             except WireClosed:
                 status = 0
             finally:
                 os._exit(status)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        _close(descriptors, rules)
         self._forks[pid] = _Fork(message["id"], pid)
         self._channel.send({"event": "forked", "id": message["id"], "pid": pid})
+
+    def _become_child(
+        self, message: Message, descriptors: list[int], nursery: int, rules: Ruleset | None
+    ) -> socket.socket:
+        """Gives a fresh fork its own session, files, environment and limits; its connection is what it keeps."""
+        os.setsid()
+        lifetime.die_with_parent(nursery)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        connection, log = descriptors
+        silence = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(silence, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        lifetime.close_all_but({0, 1, 2, connection} | ({rules.fileno()} if rules is not None else set()))
+        os.chdir(message["scratch"])
+        os.environ.update(message["environment"])
+        # It remembers the nursery's own folder.
+        tempfile.tempdir = None
+        lifetime.limit_resources(None if self._gpu else message["memory_bytes"])
+        if message["confined"]:
+            self._sandbox.enter(rules)
+        if self._sandbox.exposes_workers:
+            # CUDA writes its threads' names into /proc, which a process that hides may not.
+            sandbox_kernel.hide_memory(False)
+        return socket.socket(fileno=connection)
 
     def _reap(self) -> None:
         ended: list[tuple[_Fork, int]] = []
@@ -121,22 +153,11 @@ class Nursery:
             )
 
 
-def _become_child(message: Message, descriptors: list[int], nursery: int, limited: bool) -> socket.socket:
-    """Gives a fresh fork its own session, files, environment and limits; its connection is what it keeps."""
-    os.setsid()
-    lifetime.die_with_parent(nursery)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    connection, log = descriptors
-    silence = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(silence, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    lifetime.close_all_but({0, 1, 2, connection})
-    os.chdir(message["scratch"])
-    os.environ.update(message["environment"])
-    lifetime.limit_resources(message["memory_bytes"] if limited else None)
-    return socket.socket(fileno=connection)
+def _close(descriptors: list[int], rules: Ruleset | None) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if rules is not None:
+        rules.close()
 
 
 def _contestants(device: str, arch: str) -> Serve:
@@ -210,10 +231,13 @@ def main(channel: Channel) -> None:
     message, _ = channel.receive()
     device = message["device"]
     serve = _compilers() if message["role"] == "compilers" else _contestants(device, message["arch"])
+    sandbox = Sandbox.from_json(message["sandbox"])
+    if sandbox.exposes_workers:
+        sandbox_kernel.hide_memory()
     lifetime.adopt_orphans()
     ready: dict[str, Any] = {"event": "ready", "toolchain": _versions(), "threads": len(os.listdir("/proc/self/task"))}
     gc.collect()
     gc.freeze()
-    nursery = Nursery(channel, serve, limited=device == "cpu")
+    nursery = Nursery(channel, serve, sandbox, gpu=device != "cpu")
     channel.send(ready)
     nursery.serve()

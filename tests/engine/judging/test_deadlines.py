@@ -84,7 +84,7 @@ async def test_a_killed_worker_is_replaced_and_never_held_against_a_candidate(
 
 
 async def test_a_candidate_that_kills_its_nursery_each_time_is_given_back_unjudged(cpu_settings: JudgeSettings) -> None:
-    async with Evaluator(TASK, cpu_settings) as judge:
+    async with Evaluator(TASK, replace(cpu_settings, sandbox="no-landlock")) as judge:
         evaluation = await judge.evaluate(in_module("import os; os.kill(os.getppid(), 9)"))
         assert evaluation.verdict is Verdict.INFRASTRUCTURE_ERROR
         assert "the nursery ended" in evaluation.reason
