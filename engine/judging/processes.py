@@ -99,11 +99,15 @@ class Worker:
 
 
 class Launcher:
-    """The common parent of all workers, which has entered the sandbox's namespaces for them."""
+    """The common parent of all workers, which has entered the sandbox's namespaces for them.
+
+    After `open`, `sandbox` has the layers in force and `refused` the kernel's reason against the others.
+    """
 
     def __init__(self, python: str, folder: Path, device: str) -> None:
         """Takes the interpreter, a folder for logs, and the device, as `JudgeSettings` has them."""
         self.sandbox = Sandbox((), 0)
+        self.refused = ""
         self._python = python
         self._folder = folder
         self._device = device
@@ -161,6 +165,7 @@ class Launcher:
         if ready["event"] == "failed":
             raise MachineError(f"the judge's processes cannot be started: {ready['message']}.")
         self.sandbox = Sandbox.from_json(ready["sandbox"])
+        self.refused = str(ready["problem"])
         self._following = asyncio.ensure_future(self._follow(self._channel))
 
     async def start(self, name: str, module: str, folder: Path, environment: Mapping[str, str]) -> Worker:

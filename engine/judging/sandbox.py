@@ -26,8 +26,8 @@ LAYERS = (*NAMESPACES, FILES, SIGNALS, SOCKETS, TCP, PRIVILEGES, PROCESS_LIMIT)
 _FIRST_USABLE_ABI = 2
 """Before it Landlock forbids every move of a file between folders, which Triton's cache needs."""
 
-MAX_PROCESSES = 4096
-"""Processes and threads of one user inside the sandbox, the judge's included."""
+MAX_PROCESSES = max(4096, 64 * (os.cpu_count() or 1))
+"""Processes and threads of one user inside the sandbox, those of the judge and of PyTorch's compiler included."""
 
 
 def wanted(setting: str) -> tuple[str, ...]:

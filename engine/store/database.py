@@ -37,7 +37,7 @@ def open_writable(path: Path) -> Database:
     """
     if not path.parent.is_dir():
         raise StoreError(f"the folder {path.parent} of the database does not exist; create it or choose another --db")
-    _refuse_network_file_system(path)
+    refuse_network_file_system(path)
     try:
         connection = sqlite3.connect(path, isolation_level=None)
         _prepare(connection)
@@ -102,8 +102,8 @@ def _refuse_newer_schema(db: Database, path: Path) -> None:
             )
 
 
-def _refuse_network_file_system(path: Path) -> None:
-    """WAL needs shared memory, which network file systems do not give (https://sqlite.org/wal.html)."""
+def refuse_network_file_system(path: Path) -> None:
+    """Raises StoreError where WAL's shared memory does not work (https://sqlite.org/wal.html)."""
     kind = file_system_of(path.parent.resolve())
     if kind in _NETWORK_FILE_SYSTEMS and not os.environ.get(ALLOW_NETWORK_VARIABLE):
         raise StoreError(

@@ -39,6 +39,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "add": ("steer", "Enter your own kernel as a child."),
     "eval": ("judge", "Judge candidates, outside any search."),
     "tasks": ("look", "List the built-in tasks."),
+    "doctor": ("doctor", "Say what this machine can do and what to set."),
     "skills": ("skills", "Look at and change the skill memory."),
 }
 

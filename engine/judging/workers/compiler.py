@@ -268,8 +268,8 @@ def kernel(x_ptr, BLOCK: tl.constexpr):
 """
 
 
-def warm_up() -> None:
-    """Compiles a little kernel, so that processes forked later find the compiler loaded and initialised.
+def warm_up(arch: str = "sm_90") -> None:
+    """Compiles a little kernel for an architecture, so that later forks find the compiler loaded.
 
     Raises:
         RuntimeError: where Triton's compiler does not work.
@@ -284,6 +284,6 @@ def warm_up() -> None:
         "attributes": [],
         "options": {},
     }
-    answer = compile_launches(_WARM_UP, [launch], "sm_90")
+    answer = compile_launches(_WARM_UP, [launch], arch)
     if answer["error"] is not None:
         raise RuntimeError(f"Triton's compiler does not work here: {answer['error']['message']}")
