@@ -8,9 +8,11 @@ exactly where a killed one stopped.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from typing import Protocol
 
+from engine.judging.facts import MachineError
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposer
 from engine.records import Candidate, CandidateState, Evaluation, Gate, ProposerKind, RunState, Step, Verdict
 from engine.search.policy import Choice, choose, generator
@@ -18,6 +20,7 @@ from engine.search.reward import reward
 from engine.search.snapshot import ROOT, take_snapshot
 from engine.settings import RunSettings
 from engine.store.run_store import RunStore
+from engine.tasks.library import TaskError
 
 POLL_S = 0.2
 HEARTBEAT_S = 2.0
@@ -148,7 +151,16 @@ class SearchLoop:
                 self._evaluating[candidate.number] = asyncio.create_task(self._evaluate(candidate.number))
 
     async def _evaluate(self, number: int) -> None:
-        evaluation = await self._judge.evaluate(self._store.source(number))
+        source = self._store.source(number)
+        try:
+            evaluation = await self._judge.evaluate(source)
+        except (MachineError, TaskError):
+            raise
+        except Exception as error:
+            # One candidate that our own side cannot deal with must not end the search for all others.
+            traceback.print_exc()
+            reason = f"judging failed: {type(error).__name__}: {error}"
+            evaluation = Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", reason)
         if evaluation.verdict is Verdict.INFRASTRUCTURE_ERROR and self._store.attempts(number) < MAX_ATTEMPTS:
             self._store.note(f"the machine failed, {number} is tried again: {evaluation.reason}", number)
             self._store.requeue(number, evaluation.reason)

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlite_utils import Database
 
@@ -63,7 +64,7 @@ def open_read_only(path: Path) -> sqlite3.Connection:
     if not path.exists():
         raise StoreError(f"there is no database at {path}; start a run first, or name one with --db")
     try:
-        connection = sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True, isolation_level=None)
+        connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, isolation_level=None)
         _prepare(connection)
         _refuse_newer_schema(Database(connection), path)
     except sqlite3.DatabaseError as error:

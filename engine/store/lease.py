@@ -48,7 +48,7 @@ class Holder:
 
 
 def host_name() -> str:
-    """This machine, told apart from a container of the same name by its boot."""
+    """This machine's name, by which engines and screens tell whether they share it."""
     return socket.gethostname()
 
 

@@ -161,10 +161,7 @@ class RunStore:
                 steering.abandon(connection, self.run_id, candidate.number, f"run {state}")
 
     def task_opened(self, device: str, kind: str, facts: Mapping[str, Any], baselines: Mapping[str, float]) -> None:
-        """Keeps what the judge said of task and machine; baselines in microseconds.
-
-        Times that are known already are not written again: each start of an engine makes them anew.
-        """
+        """Keeps what the judge said of task and machine; baselines in microseconds."""
         now = time.time()
         with self._write() as connection:
             connection.execute(

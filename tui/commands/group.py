@@ -157,7 +157,9 @@ def _plain(error: Exception) -> CommandFailed | None:
     if isinstance(error, (MachineError, StoreError, LaunchError)):
         return CommandFailed(str(error), EXIT_MACHINE)
     if isinstance(error, sqlite3.OperationalError):
-        return CommandFailed(f"the database cannot be used: {error}; close what else uses it and retry", EXIT_MACHINE)
+        return CommandFailed(
+            f"the database cannot be used: {error}; if another program holds it, close that and retry", EXIT_MACHINE
+        )
     if isinstance(error, KeyError) and error.args and " " in str(error.args[0]):
         return CommandFailed(str(error.args[0]), EXIT_USAGE)
     return None

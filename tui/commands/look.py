@@ -16,9 +16,8 @@ from tui.commands.output import (
     candidate_line,
     print_json,
     run_document,
-    speedup_text,
-    time_text,
 )
+from tui.state.words import clean, speedup_text, time_text
 
 PARENT = 0
 """What `--diff` without a number stands for."""
@@ -221,7 +220,7 @@ def _show_why(reader: Reader, run: int, candidate: int) -> None:
 def _show_summary(reader: Reader, candidate: Candidate) -> None:
     click.echo(candidate_line(candidate))
     if candidate.reason:
-        click.echo(candidate.reason)
+        click.echo(clean(candidate.reason))
     evaluation = reader.evaluation(candidate.run, candidate.number)
     if evaluation is None:
         return
@@ -232,14 +231,14 @@ def _show_summary(reader: Reader, candidate: Candidate) -> None:
             f"largest {numerics.max_error:.2e}, the reference's own noise {numerics.reference_noise:.2e}"
         )
     for check in evaluation.checks:
-        click.echo(f"check {check.name}: {'passed' if check.passed else 'FAILED'} {check.detail}")
+        click.echo(f"check {check.name}: {'passed' if check.passed else 'FAILED'} {clean(check.detail)}")
     for case in evaluation.cases:
         if case.measurement:
             low, high = case.measurement.ci95_us
             baselines = ", ".join(f"{name} {time_text(value)}" for name, value in case.baselines.items())
             click.echo(
                 f"case {case.name}: {time_text(case.measurement.time_us)} [{time_text(low)}, {time_text(high)}] "
-                f"{case.measurement.kind}; {baselines}; bound {time_text(case.bound_us)}"
+                f"{case.measurement.kind}; {baselines}; bound {time_text(case.bound_us) or '-'}"
             )
     for kernel in evaluation.static:
         click.echo(

@@ -1,8 +1,9 @@
-"""How the command line says things; screens share the words in `tui.state`."""
+"""How the command line says things, in the words that it shares with the screens."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from engine.records import Candidate
 from engine.store.reader import Reader, RunOverview
+from tui.state.words import clean, speedup_text, time_text
 
 
 def print_json(document: object) -> None:
@@ -54,24 +56,7 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
 
 def heartbeat_age(overview: RunOverview) -> float:
     """Seconds since the engine last said that it lives."""
-    import time
-
     return max(time.time() - overview.engine.heartbeat_at, 0.0) if overview.engine else 0.0
-
-
-def time_text(time_us: float | None) -> str:
-    """A time with three digits and a unit that fits: `12.3 us`, `4.56 ms`."""
-    if time_us is None:
-        return "-"
-    for unit, factor in (("s", 1e6), ("ms", 1e3)):
-        if time_us >= factor:
-            return f"{time_us / factor:.3g} {unit}"
-    return f"{time_us:.3g} us"
-
-
-def speedup_text(speedup: float | None) -> str:
-    """A ratio as engineers write it: `1.42x`."""
-    return "-" if speedup is None else f"{speedup:.2f}x"
 
 
 def candidate_line(candidate: Candidate) -> str:
@@ -85,4 +70,4 @@ def candidate_line(candidate: Candidate) -> str:
     parts.append(candidate.idea)
     if candidate.labels:
         parts.append(f"[{', '.join(candidate.labels)}]")
-    return "  ".join(part for part in parts if part)
+    return clean("  ".join(part for part in parts if part))

@@ -19,7 +19,8 @@ from engine.events import (
 from engine.judging.report import comparisons
 from engine.records import CandidateState
 from engine.store.reader import Reader, RunOverview
-from tui.commands.output import candidate_line, speedup_text, time_text
+from tui.commands.output import candidate_line
+from tui.state.words import speedup_text, time_text
 
 _POLL_S = 0.2
 

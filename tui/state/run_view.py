@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.events import CommandAnswered, RecordedEvent
-from engine.records import Candidate, CandidateState, RunState
+from engine.records import Candidate, RunState
 from tui.state.chart import Progress, progress
 from tui.state.log import RunLog
 from tui.state.nodes import Change
@@ -156,11 +156,6 @@ class RunView:
         if len(members) == 1:
             return f"Prune {number}, which has nothing below{waiting and ' and is not judged yet'}?"
         return f"Prune {number} and what grew from it: {len(members)} in all{waiting}?"
-
-    def next_waiting(self) -> int | None:
-        """The first candidate that waits for approval."""
-        waiting = (each.number for each in self.tree if each.state is CandidateState.AWAITING_APPROVAL)
-        return min(waiting, default=None)
 
 
 def fit(parts: list[Segment], width: int, measure: Callable[[str], int] = len, gap: int = 3) -> list[Segment]:

@@ -9,8 +9,6 @@ import textwrap
 
 from engine.lowering.templates.graph import Mismatch
 
-_PROVIDED = {"torch": "import torch", "nn": "from torch import nn"}
-
 
 class Constructor:
     """The texts of a task that its candidates repeat."""

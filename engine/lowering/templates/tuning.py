@@ -56,8 +56,3 @@ def check_lanes(lanes: int, warps: int, values: int = 1) -> None:
         raise ValueError(f"A tile of {lanes} elements leaves some of {threads} threads idle; use fewer warps.")
     if lanes * values > _MOST_PER_THREAD * threads:
         raise ValueError(f"A tile of {lanes} elements does not fit the registers of {threads} threads; use more warps.")
-
-
-def largest_power_of_two_divisor(number: int) -> int:
-    """The largest power of two that divides the number."""
-    return number & -number if number else 1

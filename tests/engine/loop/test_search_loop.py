@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.loop.search_loop import SearchLoop
+from engine.judging.facts import MachineError
+from engine.loop.search_loop import MAX_ATTEMPTS, SearchLoop
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed
 from engine.records import (
     Candidate,
@@ -120,7 +121,7 @@ async def test_a_search_that_was_cut_and_resumed_grows_the_same_tree(tmp_path: P
     run = make_run(cut, seed=3)
     proposer = ScriptedProposer()
 
-    class Cut(Exception):
+    class Cut(MachineError):
         pass
 
     def fail_at_fifth(_: str) -> None:
@@ -258,6 +259,23 @@ async def test_a_machine_that_fails_is_tried_again_and_not_held_against_the_cand
 
     _, candidates = await search(db, run, judge=FlakyJudge())
     assert [candidate.verdict for candidate in candidates] == [Verdict.CORRECT] * 3
+
+
+async def test_a_candidate_that_breaks_the_judges_side_does_not_end_the_search(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=3)
+    first: list[str] = []
+
+    def break_on_the_first(source: str) -> None:
+        first.append(source)
+        if source == first[0]:
+            raise KeyError("cases")
+
+    state, candidates = await search(db, run, judge=ScriptedJudge(break_on_the_first))
+    assert state is RunState.DONE
+    assert [c.verdict for c in candidates] == [Verdict.INFRASTRUCTURE_ERROR, Verdict.CORRECT, Verdict.CORRECT]
+    assert candidates[0].reason == "judging failed: KeyError: 'cases'"
+    assert first.count(first[0]) == MAX_ATTEMPTS
 
 
 async def test_several_workers_judge_at_once_and_keep_the_budget(tmp_path: Path) -> None:

@@ -79,3 +79,14 @@ def test_the_views_summarise_runs_for_any_sqlite_browser(db: Path, run: int) -> 
 def test_the_shipped_skills_are_there_after_the_first_run(db: Path, run: int) -> None:
     with Reader(db) as reader:
         assert len(reader.skills().find()) >= 5
+
+
+@pytest.mark.parametrize("name", ["50%20 done", "a#b", "what?", "caf\u00e9"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    with Control(folder / "runs.db"):
+        pass
+    with Reader(folder / "runs.db") as reader:
+        assert reader.runs() == []
+    assert {path.name for path in tmp_path.iterdir()} == {name}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import CandidateState, CommandKind, RunState
+from engine.records import CandidateState, CommandKind, Evaluation, RunState, Verdict
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader
@@ -130,6 +130,17 @@ def test_a_persons_kernel_is_queued_and_a_binary_file_refused(call: Call, db: Pa
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     with Reader(db) as reader:
         assert len(reader.candidates(run)) == 4
+
+
+def test_what_a_candidate_made_the_judge_say_cannot_steer_the_terminal(call: Call, db: Path) -> None:
+    with Control(db) as control:
+        run = control.create_run(find_task("softmax"), RunSettings())
+    store = RunStore.take(db, run)
+    number = grow(store, "source", judge=False)
+    store.claim(number)
+    store.evaluated(number, Evaluation(Verdict.RUNTIME_ERROR, "load", "\x1b[2J"), None, 0.05)
+    store.release()
+    assert "\x1b" not in call("show", str(run), str(number)).out + call("status", str(run)).out
 
 
 def test_a_bad_settings_file_is_named(call: Call, tmp_path: Path) -> None:
