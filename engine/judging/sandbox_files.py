@@ -10,6 +10,7 @@ import contextlib
 import glob
 import importlib.util
 import os
+import pwd
 import shutil
 import site
 import sys
@@ -39,7 +40,7 @@ _PATH_VARIABLES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 _COMPILERS = ("cc", "gcc", "g++", "clang", "nvcc")
 _PACKAGES = ("torch", "triton", "numpy")
 _NEVER = ("/", "/home", "/root", "/tmp", "/var", "/etc", "/mnt", "/srv", "/opt", "/run", "/dev")
-"""Folders too wide to be allowed as a whole, whatever variable names them."""
+"""Top folders that are never allowed as a whole, whatever variable names them."""
 
 
 @cache
@@ -63,8 +64,17 @@ def _readable() -> tuple[tuple[str, ...], tuple[str, ...]]:
         whole |= set(_folders_of(name))
     for folder in [path for path in whole if os.path.basename(path) in ("site-packages", "dist-packages")]:
         whole |= set(_linked_from(folder))
-    kept = {os.path.realpath(path) for path in whole if path} - {os.path.realpath(path) for path in _NEVER}
-    return tuple(sorted(kept)), tuple(sorted(listed))
+    kept = {os.path.realpath(path) for path in whole if path}
+    return tuple(sorted(path for path in kept if not _too_wide(path))), tuple(sorted(listed))
+
+
+def _too_wide(path: str) -> bool:
+    """Whether a folder holds whatever people keep: a top folder, or the user's home, such as `bin/gcc` in it names."""
+    homes: list[str] = []
+    # Some containers run users that have no entry; HOME is a private folder here.
+    with contextlib.suppress(KeyError):
+        homes.append(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
+    return path in {os.path.realpath(folder) for folder in _NEVER} or any(_beneath(home, path) for home in homes)
 
 
 def _beneath(path: str, folder: str) -> bool:

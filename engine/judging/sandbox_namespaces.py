@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,6 +118,8 @@ def enter(names: Sequence[str]) -> Entered:
     Raises:
         NotPermitted: the kernel refuses; this process may be half inside and must not go on.
     """
+    # Those of this network namespace, before it is left.
+    sockets = list(_named_sockets()) if PROCESSES in names else []
     _step("a new user namespace", _enter_user_namespace if USER in names else None)
     flags = 0
     for name in names:
@@ -133,6 +136,7 @@ def enter(names: Sequence[str]) -> Entered:
     if first is not None:
         _keep_system_settings()
         _own_shared_memory()
+        _cover(sockets)
     return Entered(tuple(names), first)
 
 
@@ -274,3 +278,21 @@ def _own_shared_memory() -> None:
     if os.path.isdir("/dev/shm"):
         with contextlib.suppress(OSError):
             kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777")
+
+
+def _named_sockets() -> Iterable[str]:
+    """Sockets that have a path, which no version of Landlock in use forbids to connect to; the GPU driver's stay."""
+    yield from ("/run/docker.sock", "/run/containerd/containerd.sock", "/run/podman/podman.sock")
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()[1:]:
+            path = line.split(maxsplit=7)[7:]
+            if path and path[0].startswith("/") and "nvidia" not in path[0]:
+                yield path[0]
+
+
+def _cover(sockets: Iterable[str]) -> None:
+    """Puts an empty file over each socket, so that nobody inside can talk to what listens there."""
+    for path in dict.fromkeys(os.path.realpath(path) for path in sockets):
+        with contextlib.suppress(OSError, ValueError):
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                kernel.mount("/dev/null", path, None, kernel.MS_BIND)

@@ -122,6 +122,7 @@ ATTEMPTS = {
     "connect": lambda: ended(lambda: connect(socket.AF_INET, ("127.0.0.1", TOLD["port"]))),
     "send": lambda: ended(lambda: send(("127.0.0.1", TOLD["port"]))),
     "abstract socket": lambda: ended(lambda: connect(socket.AF_UNIX, TOLD["abstract"])),
+    "named socket": lambda: ended(lambda: connect(socket.AF_UNIX, TOLD["named"])),
     "new namespace": lambda: ended(make_namespace),
 }
 

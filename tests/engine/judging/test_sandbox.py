@@ -68,6 +68,7 @@ class World:
     database: Path
     tcp: socket.socket
     abstract: socket.socket
+    named: socket.socket
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(name)
         abstract.listen()
-        yield World(database, tcp, abstract)
+        with socket.socket(socket.AF_UNIX) as named:
+            named.bind(str(tmp_path_factory.mktemp("service") / "socket"))
+            named.listen()
+            yield World(database, tcp, abstract, named)
 
 
 async def found_under(setting: str, world: World, settings: JudgeSettings) -> Found:
@@ -94,6 +98,7 @@ async def found_under(setting: str, world: World, settings: JudgeSettings) -> Fo
             "log": str(crew._judge.log),
             "port": world.tcp.getsockname()[1],
             "abstract": world.abstract.getsockname().decode(),
+            "named": world.named.getsockname(),
             "processes": [] if "processes" in crew.sandbox.layers else ours,
         }
         evaluation = await judge.evaluate(REACHES_OUT.replace("TOLD = {}", f"TOLD = {told!r}"))
@@ -189,6 +194,13 @@ async def test_the_network_is_out_of_reach(found: dict[str, Found]) -> None:
         assert found[setting].attempts["abstract socket"] in {"ECONNREFUSED", *REFUSED}
     # The same attempt succeeds where nothing stops it, so that the test could fail.
     assert found[PRIVILEGES_ALONE].attempts["connect"] == "done"
+
+
+async def test_services_behind_named_sockets_are_covered(found: dict[str, Found]) -> None:
+    found[WITHOUT_LANDLOCK].needs("processes")
+    for setting in (ALL, WITHOUT_LANDLOCK):
+        assert found[setting].attempts["named socket"] in {"ECONNREFUSED", *REFUSED}
+    assert found[PRIVILEGES_ALONE].attempts["named socket"] == "done"
 
 
 async def test_landlock_alone_stops_tcp_and_abstract_sockets(found: dict[str, Found]) -> None:
