@@ -40,6 +40,7 @@ from engine.records import (
     Task,
     Verdict,
 )
+from engine.store import baselines as kept_baselines
 from engine.store import lease, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
@@ -162,34 +163,11 @@ class RunStore:
 
     def task_opened(self, device: str, kind: str, facts: Mapping[str, Any], baselines: Mapping[str, float]) -> None:
         """Keeps what the judge said of task and machine; baselines in microseconds."""
-        now = time.time()
         with self._write() as connection:
             connection.execute(
                 "UPDATE runs SET device = ?, facts = ? WHERE id = ?", (device, json.dumps(facts), self.run_id)
             )
-            task_id = connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()[0]
-            toolchain = json.dumps(facts.get("toolchain", {}), sort_keys=True)
-            connection.executemany(
-                "INSERT INTO baselines (task, case_name, name, tier, kind, device, toolchain, time_us, measured_at)"
-                " SELECT :task, :case_name, :name, :tier, :kind, :device, :toolchain, :time_us, :now"
-                " WHERE NOT EXISTS (SELECT 1 FROM baselines WHERE task = :task AND case_name = :case_name"
-                " AND name = :name AND tier = :tier AND kind = :kind AND device = :device"
-                " AND toolchain = :toolchain AND time_us = :time_us)",
-                [
-                    {
-                        "task": task_id,
-                        "case_name": case,
-                        "name": name,
-                        "tier": tier,
-                        "kind": kind,
-                        "device": device,
-                        "toolchain": toolchain,
-                        "time_us": time_us,
-                        "now": now,
-                    }
-                    for case, tier, name, time_us in _baselines(facts)
-                ],
-            )
+            kept_baselines.keep(connection, self.run_id, device, kind, facts)
             self._tell(connection, TaskOpened(device, kind, dict(baselines)))
 
     def note(self, text: str, candidate: int | None = None) -> None:
@@ -481,13 +459,3 @@ def _put_back(connection: sqlite3.Connection, run: int) -> None:
 
 def _request(tried: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"tried": list(tried)} if tried else {})
-
-
-def _baselines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
-    """Case, tier, name and time in microseconds of every baseline in the judge's facts."""
-    for case in facts.get("cases", ()):
-        for tier, times in case["tiers"].items():
-            for name, time_us in times.items():
-                yield case["name"], tier, name, time_us
-        if case["bound_us"] is not None:
-            yield case["name"], "exact", "bound", case["bound_us"]

@@ -204,3 +204,19 @@ def test_a_task_that_cannot_be_judged_ends_the_command_with_2_and_one_sentence(d
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
     assert ended.stderr.startswith("kernelgrove: the task broken ")
+
+
+@pytest.mark.slow
+def test_a_killed_and_resumed_search_grows_the_tree_of_one_that_was_left_alone(db: Path) -> None:
+    trees = []
+    for kills in (0, 3):
+        run = start_run(db, find_task(TASK), RunSettings(budget=8, seed=5))
+        for number in range(1, kills + 1):
+            until(lambda run=run, number=number: judged(db, run) >= 2 * number, 120, "a verdict")  # type: ignore[misc]
+            kill(engine_of(db, run))
+            until(lambda run=run: not overview_of(db, run).engine.alive, what="the end of the engine")  # type: ignore[misc, union-attr]
+            resume_run(db, run)
+        until(lambda run=run: overview_of(db, run).run.state.ended, 240, "the end of the run")  # type: ignore[misc]
+        with Reader(db) as reader:
+            trees.append([(c.number, c.parent, c.step, c.idea, c.state, c.time_us) for c in reader.candidates(run)])
+    assert trees[0] == trees[1]

@@ -244,6 +244,63 @@ async def test_pause_resume_and_stop(tmp_path: Path) -> None:
     assert all(candidate.state.final for candidate in candidates)
 
 
+async def test_a_paused_search_can_be_stopped(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=1000)
+    work = asyncio.create_task(search(db, run, ScriptedProposer(structures=1000)))
+    await _until(db, lambda reader: len(reader.candidates(run)) > 1)
+    with Control(db) as control:
+        control.ask(run, CommandKind.PAUSE)
+    await _until(db, lambda reader: _state(reader, run) is RunState.PAUSED)
+    with Control(db) as control:
+        control.ask(run, CommandKind.STOP)
+    state, _ = await work
+    assert state is RunState.STOPPED
+
+
+async def test_a_run_that_ended_goes_on_with_a_higher_budget_and_judges_a_persons_kernel(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=2)
+    await search(db, run)
+    with Control(db) as control:
+        number = control.add_human(run, 1, "by hand", "mine")
+    _, candidates = await search(db, run)
+    assert candidates[number - 1].verdict is Verdict.CORRECT
+    assert len(candidates) == 3
+    with Control(db) as control:
+        control.ask(run, CommandKind.BUDGET, argument="4")
+    state, candidates = await search(db, run)
+    assert state is RunState.DONE
+    assert [candidate.state for candidate in candidates] == [CandidateState.EVALUATED] * 5
+
+
+async def test_pruning_what_is_being_proposed_cuts_the_proposal_and_the_search_goes_on(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=2)
+    cut: list[int] = []
+
+    class SlowProposer(ScriptedProposer):
+        async def propose(self, request: ProposalRequest) -> Proposed:
+            if request.number != 2:
+                return await super().propose(request)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cut.append(request.number)
+            raise AssertionError("nobody sets the event")
+
+    work = asyncio.create_task(search(db, run, SlowProposer()))
+    await _until(
+        db, lambda reader: len(_in(reader, run, CandidateState.PROPOSING)) == 1 and len(reader.candidates(run)) == 2
+    )
+    with Control(db) as control:
+        control.ask(run, CommandKind.PRUNE, 2)
+    state, candidates = await work
+    assert (state, cut) == (RunState.DONE, [2])
+    evaluated, abandoned = CandidateState.EVALUATED, CandidateState.ABANDONED
+    assert [candidate.state for candidate in candidates] == [evaluated, abandoned, evaluated]
+
+
 async def test_a_machine_that_fails_is_tried_again_and_not_held_against_the_candidate(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     run = make_run(db, budget=3)

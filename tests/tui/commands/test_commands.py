@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import CandidateState, CommandKind, Evaluation, RunState, Verdict
+from engine.records import CandidateState, CommandKind, Evaluation, RunState, Task, Verdict
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader
@@ -141,6 +141,23 @@ def test_what_a_candidate_made_the_judge_say_cannot_steer_the_terminal(call: Cal
     store.evaluated(number, Evaluation(Verdict.RUNTIME_ERROR, "load", "\x1b[2J"), None, 0.05)
     store.release()
     assert "\x1b" not in call("show", str(run), str(number)).out + call("status", str(run)).out
+
+
+def test_an_interruption_exits_with_130_and_says_how_to_go_on(
+    call: Call, db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_run(db: Path, task: Task, settings: RunSettings, name: str) -> int:
+        with Control(db) as control:
+            return control.create_run(task, settings, name)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.api.start_run", start_run)
+    monkeypatch.setattr("tui.commands.progress.follow", interrupted)
+    outcome = call("run", "softmax", "--headless")
+    assert outcome.code == 130
+    assert "kernelgrove attach 1" in outcome.err
 
 
 def test_a_bad_settings_file_is_named(call: Call, tmp_path: Path) -> None:
