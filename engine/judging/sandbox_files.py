@@ -51,7 +51,8 @@ def _readable() -> tuple[tuple[str, ...], tuple[str, ...]]:
     whole.add(str(Path(__file__).parents[1]))
     if site.ENABLE_USER_SITE:
         whole.add(site.getusersitepackages())
-    whole |= set(_named_by_variables()) | set(_of_loaded_libraries()) | set(_of_compilers())
+    found = {*_named_by_variables(), *_of_loaded_libraries(), *_of_compilers()}
+    whole |= {path for path in map(os.path.realpath, found) if not _too_wide(path)}
     listed: set[str] = set()
     for entry in sys.path:
         if os.path.basename(entry) in ("site-packages", "dist-packages") or entry.endswith(".zip"):
@@ -64,8 +65,7 @@ def _readable() -> tuple[tuple[str, ...], tuple[str, ...]]:
         whole |= set(_folders_of(name))
     for folder in [path for path in whole if os.path.basename(path) in ("site-packages", "dist-packages")]:
         whole |= set(_linked_from(folder))
-    kept = {os.path.realpath(path) for path in whole if path}
-    return tuple(sorted(path for path in kept if not _too_wide(path))), tuple(sorted(listed))
+    return tuple(sorted({os.path.realpath(path) for path in whole if path})), tuple(sorted(listed))
 
 
 def _too_wide(path: str) -> bool:
