@@ -20,7 +20,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from engine.records import Gate
+from engine.records import Gate, Label
 
 
 class SettingsError(ValueError):
@@ -52,7 +52,7 @@ class RunSettings(BaseModel):
     gate: Gate = Gate.NONE
     max_waiting: Annotated[int, Field(ge=1)] = 8
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    allow: tuple[str, ...] = ()
+    allow: tuple[Label, ...] = ()
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     arch: Annotated[str, Field(pattern=r"^sm_\d+$")] = "sm_90"
     python: str = sys.executable

@@ -65,9 +65,18 @@ def read_task(source: str, path: str) -> Task:
     small = constants.get("SMALL", {})
     if not isinstance(small, dict) or not all(isinstance(key, str) for key in small):
         raise TaskError(f"SMALL in the task {path} must be a dict from names of constants to values")
+    if unknown := [key for key in small if key not in _assigned(tree)]:
+        raise TaskError(f"SMALL in the task {path} replaces {unknown[0]}, which the module does not define")
     case = Case(small_overrides=small)
     family = constants.get("FAMILY", "")
     return Task(Path(path).stem, family if isinstance(family, str) else "", KERNELBENCH, path, source, (case,))
+
+
+def _assigned(tree: ast.Module) -> set[str]:
+    """The names that the module gives values to, outside its functions and classes."""
+    own = [node for node in tree.body if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+    nodes = [inner for node in own for inner in ast.walk(node)]
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:

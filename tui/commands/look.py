@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import time
 from pathlib import Path
 
@@ -34,6 +35,9 @@ def open_cockpit(options: Options, run: int | None) -> int:
     else:
         with Reader(db) as reader:
             find_run(reader, run)
+    if not (sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())):
+        look = "runs" if run is None else f"status {run}"
+        raise CommandFailed(f"the cockpit needs a terminal; without one, see: kernelgrove {look}")
     return run_cockpit(db, run=run, ascii=options.settings.ascii, start_engine=lambda number: resume_run(db, number))
 
 

@@ -57,6 +57,10 @@ def test_a_task_is_found_by_name_and_by_path(tmp_path: Path) -> None:
         ("x = 1\0", "not valid Python"),
         ("class Model: ...\ndef get_inputs(): ...\n", "defines no get_init_inputs"),
         ("def get_inputs(): ...\ndef get_init_inputs(): ...\n", "defines no Model"),
+        (
+            "N = 4\nSMALL = {'M': 3}\nclass Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n",
+            "replaces M",
+        ),
         ("SMALL = 3\nclass Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n", "must be a dict"),
     ],
 )
