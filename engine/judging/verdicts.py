@@ -114,7 +114,7 @@ def evaluation(
         speedup=speedup,
         bound_fraction=_bound_fraction(cases),
         static=_static(found["cases"], modelled),
-        fingerprint=next((m.fingerprint for m in modelled.values() if m.fingerprint), None),
+        fingerprint=_fingerprint([modelled[case] for case in sorted(modelled)]),
         device=facts.device,
         toolchain=facts.toolchain,
         log="\n".join(part for part in (log, given.detail) if part),
@@ -229,6 +229,12 @@ def _bound_fraction(cases: Sequence[CaseResult]) -> float | None:
         if case.measurement is not None and case.bound_us is not None
     ]
     return _mean(pairs) if pairs and len(pairs) == len(cases) else None
+
+
+def _fingerprint(modelled: Sequence[Modelled]) -> str | None:
+    """What two candidates share if they compile to the same code and launches in every case."""
+    known = [str(outcome.fingerprint) for outcome in modelled if outcome.fingerprint]
+    return "+".join(known) if known and len(known) == len(modelled) else None
 
 
 def _static(found: Sequence[Mapping[str, Any]], modelled: Mapping[int, Modelled]) -> tuple[KernelResources, ...]:

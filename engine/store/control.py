@@ -39,6 +39,7 @@ _WITHOUT_ENGINE = (
     CommandKind.PIN,
     CommandKind.UNPIN,
 )
+_REFUSED_AT_THE_END = (CommandKind.PAUSE, CommandKind.RESUME, CommandKind.STOP)
 
 
 class Control:
@@ -101,7 +102,7 @@ class Control:
         """Asks something of a run.
 
         With a living engine the command is queued for it. Without one, prune, restore, pin and unpin
-        apply at once; the others wait for `resume`, and the answer says so.
+        apply at once; the others wait for `resume`, and the answer says so. An ended run cannot be paused or stopped.
 
         Raises:
             KeyError: there is no such run.
@@ -121,11 +122,11 @@ class Control:
             holder = lease.holder_of(connection, run)
             # An engine whose run has ended is on its way out and looks at no command any more.
             if holder is None or not holder.alive or RunState(row[0]).ended:
-                self._without_engine(connection, command)
+                self._without_engine(connection, command, RunState(row[0]).ended)
             return _command(connection, command.id)
 
-    def _without_engine(self, connection: sqlite3.Connection, command: Command) -> None:
-        if command.kind not in _WITHOUT_ENGINE:
+    def _without_engine(self, connection: sqlite3.Connection, command: Command, ended: bool) -> None:
+        if command.kind not in _WITHOUT_ENGINE and not (ended and command.kind in _REFUSED_AT_THE_END):
             connection.execute(
                 "UPDATE commands SET answer = ? WHERE id = ?",
                 (f"no engine works on run {command.run}; this waits for: kernelgrove resume {command.run}", command.id),

@@ -29,7 +29,7 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
             "candidate": run.best,
             "speedup": dict(evaluation.speedup) if evaluation else {},
             "time_us": overview.best_time_us,
-            "source_path": None,
+            "source_path": _source_file(reader, run.id, run.best),
         }
     engine = overview.engine
     return {
@@ -52,6 +52,17 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
         if engine is not None and engine.alive
         else None,
     }
+
+
+def _source_file(reader: Reader, run: int, number: int) -> str | None:
+    """Writes a candidate's text beside the database and returns the file's path; None where nothing can be written."""
+    path = reader.path.resolve().parent / ".kernelgrove" / f"{reader.path.name}-run-{run}-candidate-{number}.py"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(reader.source(run, number) or "", encoding="utf-8", errors="surrogatepass")
+    except OSError:
+        return None
+    return str(path)
 
 
 def heartbeat_age(overview: RunOverview) -> float:

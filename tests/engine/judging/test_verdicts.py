@@ -236,10 +236,14 @@ async def test_every_case_must_be_right_and_counts_by_its_weight(cpu_settings: J
     async with Evaluator(Task("scale", "test", "kernelbench", "scale.py", SCALE_TASK, cases), cpu_settings) as judge:
         right = await judge.evaluate(scale_candidate())
         narrow_only = await judge.evaluate(scale_candidate(("triton.next_power_of_2(x.shape[1])", "32")))
+        block = "triton.next_power_of_2(x.shape[1])"
+        other_when_wide = await judge.evaluate(scale_candidate((block, f"{block} * (2 if x.shape[1] > 1000 else 1)")))
     times = [case.measurement.time_us for case in right.cases if case.measurement is not None]
     assert right.verdict is Verdict.CORRECT
     assert right.time_us == pytest.approx((times[0] * times[1] ** 3) ** 0.25)
     assert narrow_only.verdict is Verdict.INCORRECT
+    assert other_when_wide.verdict is Verdict.CORRECT
+    assert other_when_wide.fingerprint != right.fingerprint, "the same code in one case does not make it the same"
 
 
 async def test_a_task_can_be_judged_in_another_dtype(cpu_settings: JudgeSettings) -> None:

@@ -226,6 +226,8 @@ def test_a_command_to_an_engine_that_is_leaving_is_answered_at_once(
     store.set_state(RunState.DONE, "the budget is used up", ended_by="budget")
     assert control.ask(run, CommandKind.PIN, number).state is CommandState.DONE
     assert f"kernelgrove resume {run}" in control.ask(run, CommandKind.BUDGET, argument="9").answer
+    stop = control.ask(run, CommandKind.STOP)
+    assert (stop.state, stop.answer) == (CommandState.REFUSED, f"run {run} is done")
 
 
 def test_resuming_overtakes_a_pause_that_no_engine_has_seen(

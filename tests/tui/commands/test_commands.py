@@ -52,6 +52,7 @@ def test_status_as_json_has_what_scripts_need(call: Call, run: int) -> None:
     assert document["candidates"] == 3
     assert document["correct"] == 2
     assert document["best"]["candidate"] == 2
+    assert Path(document["best"]["source_path"]).read_text() == "two\n"
     assert document["engine"] is None
 
 
