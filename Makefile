@@ -13,7 +13,7 @@ ARGS ?=
 CHOSEN_TORCH := $(if $(TORCH),$(TORCH),$(TESTED_TORCH))
 STAMP := $(VENV)/.set-up
 
-.PHONY: run test setup check-torch test-slow test-gpu snapshots screenshot benchmarks clean
+.PHONY: run test setup check-torch test-slow test-corpus test-gpu snapshots screenshot benchmarks clean
 
 run: setup
 	@$(BIN)/kernelgrove demo $(ARGS)
@@ -24,10 +24,13 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu and not corpus" -n 2 --dist loadfile $(ARGS)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+test-corpus: setup
+	$(BIN)/python -m pytest tests/engine/judging/test_corpus.py -m "not gpu" $(ARGS)
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu $(ARGS)

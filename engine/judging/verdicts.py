@@ -28,6 +28,7 @@ _STAGE_WORDS = {
     "load": "while it was loaded",
     "compile": "in its first call",
     "correct": "while its answers were checked",
+    "honest": "while its answers were questioned",
     "time": "while it was timed",
     "after": "while its timed answers were checked",
 }

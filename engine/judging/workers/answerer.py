@@ -6,6 +6,7 @@ that gives it.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from engine.judging.workers.faults import one_line
 MAX_ANSWER_BYTES = 16 << 20
 """The largest answer taken."""
 
-_KINDS = ("compile_error", "runtime_error", "out_of_memory", "incorrect")
+_KINDS = ("compile_error", "runtime_error", "out_of_memory", "incorrect", "tampered")
 
 
 class Fault(Exception):
@@ -56,14 +57,18 @@ class Answerer:
 
         Raises Fault for a failure and Gone when the process ended.
         """
+        # An answer that was written ahead of its question cannot know the question's number.
+        nonce = secrets.token_hex(8)
         descriptors = [descriptor for arena in arenas for descriptor in arena.descriptors()]
         try:
-            self._channel.send({**message, "arenas": [arena.handle() for arena in arenas]}, descriptors)
+            self._channel.send({**message, "nonce": nonce, "arenas": [arena.handle() for arena in arenas]}, descriptors)
             answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
         except WireClosed as error:
             raise Gone from error
         except WireError as error:
             raise forged() from error
+        if answer.get("nonce") != nonce:
+            raise forged()
         if isinstance(answer.get("ok"), dict):
             return dict(answer["ok"])
         failed = answer.get("failed")

@@ -12,7 +12,7 @@ import importlib.util
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,14 @@ import torch
 
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import faults, launches, timing
+from engine.judging.workers.conditions import Uninitialised, at_most
 from engine.judging.workers.exchange import map_arena
+from engine.judging.workers.guard import Guard
+from engine.judging.workers.traits import traits_of
 from engine.judging.workers.values import UnsupportedValue, dtype_name, dtype_of, flatten, unflatten
+from engine.judging.workers.weights import Home, find_homes
+
+_synchronize = torch.cuda.synchronize
 
 
 class CandidateProblem(Exception):
@@ -41,12 +47,15 @@ class _Candidate:
 
     path: str
     device: str
+    untrusted: bool = True
     factory: Any = None
     model: Any = None
+    homes: dict[str, Home] = field(default_factory=dict)
     inputs: Tensors = field(default_factory=list)
     input_form: Any = None
     outputs: Tensors = field(default_factory=list)
     answer: Tensors = field(default_factory=list)
+    former: Tensors = field(default_factory=list)
     timed: timing.Call | None = None
     flush: torch.Tensor | None = None
 
@@ -67,11 +76,14 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         emulation.enter()
     else:
         torch.cuda.set_device(torch.device(device))
+    guard = Guard()
     operations: dict[str, Callable[[_Candidate, Message, list[Tensors]], dict[str, Any]]] = {
         "load": _load,
         "build": _build,
         "run": _run,
         "outputs": _outputs,
+        "former": _former,
+        "resized": _resized,
         "sample": _sample,
         "prepare": _prepare,
         "time": _time,
@@ -85,13 +97,17 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
             arenas = _mapped(message, descriptors)
             with torch.no_grad():
                 answer = {"ok": operations[message["op"]](candidate, message, arenas)}
+            answer["ok"]["threads"] = guard.threads()
+            replaced = guard.replaced() if candidate.untrusted else ""
+            if replaced:
+                raise CandidateProblem("tampered", f"the candidate replaces {replaced}")
         except CandidateProblem as problem:
             answer = {"failed": {"kind": problem.kind, "message": faults.one_line(problem), "detail": ""}}
         except BaseException as error:
             answer = {"failed": faults.fault_of(error, path)}
         sys.stdout.flush()
         sys.stderr.flush()
-        channel.send(answer)
+        channel.send({**answer, "nonce": message["nonce"]})
 
 
 def _mapped(message: Message, descriptors: list[int]) -> list[Tensors]:
@@ -112,6 +128,7 @@ def _load(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dic
     spec.loader.exec_module(module)
     module.__dict__.update(message["overrides"])
     entry = message["entry"]
+    candidate.untrusted = entry != "Model"
     factory = getattr(module, entry, None)
     if factory is None:
         raise CandidateProblem("compile_error", f"the candidate defines no class {entry}")
@@ -147,9 +164,12 @@ def _build(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> di
         model = model.to(candidate.device)
     if message["dtype"]:
         model = model.to(dtype_of(message["dtype"]))
-    unmatched = _copy_state(model, dict(zip(message["names"], state, strict=True)))
+    weights = dict(zip(message["names"], state, strict=True))
+    candidate.homes = find_homes(model, weights)
+    for name, home in candidate.homes.items():
+        home.put(weights[name])
     candidate.model = _optimised(model, message["optimise"])
-    return {"unmatched": unmatched}
+    return {"unmatched": [name for name in weights if name not in candidate.homes]}
 
 
 def _set_precision(tier: str) -> None:
@@ -168,24 +188,11 @@ def _optimised(model: torch.nn.Module, how: str | None) -> Any:
     return torch.compile(model, mode="max-autotune-no-cudagraphs" if how == "compile_max" else None)
 
 
-def _copy_state(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> list[str]:
-    """Copies weights by name and shape; returns the reference's names that found no counterpart."""
-    mine = dict(model.named_parameters()) | dict(model.named_buffers())
-    unmatched = []
-    for name, value in state.items():
-        target = mine.get(name)
-        if target is not None and target.shape == value.shape:
-            target.data.copy_(value)
-        else:
-            unmatched.append(name)
-    return unmatched
-
-
-def _call(candidate: _Candidate) -> tuple[Any, Tensors]:
-    result = candidate.model(*unflatten(candidate.input_form, candidate.inputs))
+def _call(candidate: _Candidate, form: Any, inputs: Tensors) -> tuple[Any, Tensors]:
+    result = candidate.model(*unflatten(form, inputs))
     form, tensors = _flattened(result)
     if candidate.device != "cpu":
-        torch.cuda.synchronize()
+        _synchronize()
     return form, tensors
 
 
@@ -198,21 +205,44 @@ def _flattened(result: Any) -> tuple[Any, Tensors]:
 
 
 def _run(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
-    """Calls the candidate once on what the input arena holds now; `names` come with new weights."""
+    """Calls the candidate once on what the input arena holds now.
+
+    `names` come with new weights. `conduct` says what becomes of the launches, which are recorded then;
+    None leaves them alone. `filling` is what uninitialised memory holds, `training` the model's mode,
+    `at_most_s` how long the call may take.
+    """
     for state in arenas:
-        _copy_state(candidate.model, dict(zip(message["names"], state, strict=True)))
+        for name, value in zip(message["names"], state, strict=True):
+            if name in candidate.homes:
+                candidate.homes[name].put(value)
     recorded: list[dict[str, Any]] = []
-    if message["record"]:
-        with launches.recording(candidate.device) as launched:
-            form, tensors = _call(candidate)
+    if isinstance(candidate.model, torch.nn.Module):
+        candidate.model.train(message["training"])
+    candidate.former = candidate.outputs if message["keep"] else []
+    with ExitStack() as stack:
+        stack.enter_context(at_most(message["at_most_s"]))
+        launched = None
+        if message["conduct"] is not None:
+            launched = stack.enter_context(launches.recording(candidate.device, message["conduct"]))
+        if message["filling"] is not None:
+            stack.enter_context(Uninitialised(message["filling"]))
+        form, tensors = _call(candidate, candidate.input_form, candidate.inputs)
+    if launched is not None:
         recorded = launched()
-    else:
-        form, tensors = _call(candidate)
     candidate.outputs = tensors
-    if candidate.answer and _fits(tensors, candidate.answer):
-        _hand_over(candidate)
-    described = [[list(tensor.shape), dtype_name(tensor.dtype)] for tensor in tensors]
-    return {"form": form, "tensors": described, "launches": recorded}
+    traits = [trait.to_json() for trait in traits_of(tensors, candidate.inputs)]
+    if candidate.answer and _fits(tensors, candidate.answer) and _plain(tensors):
+        _hand_over(candidate, candidate.outputs, candidate.answer)
+    return {"form": form, "tensors": _described(tensors), "traits": traits, "launches": recorded}
+
+
+def _plain(tensors: Tensors) -> bool:
+    """Whether copying the tensors runs none of the candidate's code."""
+    return all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors)
+
+
+def _described(tensors: Tensors) -> list[list[Any]]:
+    return [[list(tensor.shape), dtype_name(tensor.dtype)] for tensor in tensors]
 
 
 def _fits(tensors: Tensors, slots: Tensors) -> bool:
@@ -221,20 +251,37 @@ def _fits(tensors: Tensors, slots: Tensors) -> bool:
     )
 
 
-def _hand_over(candidate: _Candidate) -> None:
-    if not _fits(candidate.outputs, candidate.answer):
+def _hand_over(candidate: _Candidate, outputs: Tensors, answer: Tensors) -> None:
+    if not _fits(outputs, answer):
         raise CandidateProblem("incorrect", "the candidate's outputs change shape or dtype from call to call")
-    for tensor, slot in zip(candidate.outputs, candidate.answer, strict=True):
+    for tensor, slot in zip(outputs, answer, strict=True):
         slot.copy_(tensor)
     if candidate.device != "cpu":
-        torch.cuda.synchronize()
+        _synchronize()
 
 
 def _outputs(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Copies the last call's outputs into the arena given; later calls do so themselves."""
     (candidate.answer,) = arenas
-    _hand_over(candidate)
+    _hand_over(candidate, candidate.outputs, candidate.answer)
     return {}
+
+
+def _former(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Copies what the outputs of the call before the last one, which was kept, hold now."""
+    _hand_over(candidate, candidate.former, candidate.answer)
+    candidate.former = []
+    return {}
+
+
+def _resized(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Calls the candidate once on inputs of other sizes, and copies its outputs where there is room for them."""
+    inputs, answer = arenas
+    with at_most(message["at_most_s"]), launches.recording(candidate.device), Uninitialised("nan"):
+        form, tensors = _call(candidate, message["input_form"], inputs)
+    if _fits(tensors, answer) and _plain(tensors):
+        _hand_over(candidate, tensors, answer)
+    return {"form": form, "tensors": _described(tensors)}
 
 
 def _sample(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
@@ -270,5 +317,5 @@ def _time(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dic
     block = timing.run_block(call, message["iterations"], candidate.flush)
     if message["keep"]:
         _, candidate.outputs = _flattened(block.last)
-        _hand_over(candidate)
+        _hand_over(candidate, candidate.outputs, candidate.answer)
     return {"times_us": block.times_us, "peak_bytes": block.peak_bytes}

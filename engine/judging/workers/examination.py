@@ -14,12 +14,14 @@ import torch
 
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
-from engine.judging.workers import numerics
+from engine.judging.workers import honesty, numerics
 from engine.judging.workers.answerer import Answerer, Fault, forged
 from engine.judging.workers.exchange import Arena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.large_form import LargeForm
-from engine.judging.workers.reference import TRIALS, Question, Reference, Trial
+from engine.judging.workers.numerics import Truth
+from engine.judging.workers.reference import AFTER, TRIALS, Question, Reference, Trial
+from engine.judging.workers.traits import Traits
 from engine.judging.workers.values import describe_structure, dtype_name, same_structure
 
 Report = Callable[[Message], None]
@@ -98,10 +100,11 @@ class Examination:
         self._large = large
         self._answerer = answerer
         self._settings = settings
-        self._arenas = arenas
+        self.arenas = arenas
         self._report = report
         self._weights = "initial"
         self._unmatched = False
+        self._calls = 0
         self._inputs: Arena | None = None
         self.outputs: Arena | None = None
 
@@ -113,7 +116,7 @@ class Examination:
     # the stages
 
     def run(self, load: bool) -> None:
-        """Load, compile and correct, and the run at the large form where times are modelled.
+        """Load, compile, correct and honest, and the run at the large form where times are modelled.
 
         Args:
             load: whether the contestant must import the candidate first; once, whatever the number of cases.
@@ -124,16 +127,16 @@ class Examination:
         self.enter("load")
         if load:
             self._answerer.ask({"op": "load", "entry": "ModelNew", "overrides": {}})
-        first = self._own_question(TRIALS[0])
+        first = self.question(TRIALS[0])
         self._build(first)
         self.enter("compile")
-        answer = self._call(first, record=True)
+        answer = self.call(first, conduct="run")
         self._note_launches(answer)
         self.enter("correct")
-        self._check(first, answer)
-        for trial in TRIALS[1:]:
+        self.check(first, answer)
+        for trial in self.reference.trials()[1:]:
             if trial.weights != "initial" and self._unmatched:
-                # Weights in a layout of the candidate's own cannot be changed from here.
+                # Weights that live nowhere in the candidate cannot be changed from here.
                 continue
             question = self.reference.question(trial)
             if question is not None:
@@ -141,11 +144,18 @@ class Examination:
         if self._weights != "initial":
             # Back to the weights that timed calls are checked with; the first answer must come again.
             self._try(first)
-        if self.findings.tier != "exact":
-            self.findings.labels.add("reduced_precision")
+        self.enter("honest")
+        honesty.repeat(self)
+        honesty.doubt(self)
         if self._large is not None:
+            honesty.resize(self)
             self.enter("time")
             self._sample(self._large)
+            self.enter("after")
+            question = self.question(AFTER)
+            self.check(question, self.call(question))
+        if self.findings.tier != "exact":
+            self.findings.labels.add("reduced_precision")
 
     def _sample(self, large: LargeForm) -> None:
         """Has the candidate run at the large form without memory, so that the engine can compile and model it.
@@ -164,9 +174,18 @@ class Examination:
                 answer = self._answerer.ask({"op": "sample", "large": large.contestant})
                 message["trace"] = answer.get("trace")
                 self._note_writers(answer)
+                self._note_kernels(message["trace"])
             except Fault as fault:
                 message["problem"] = fault.reason
         self._report(message)
+
+    def _note_kernels(self, trace: Any) -> None:
+        """Kernels that only the large form launches were modelled and never checked."""
+        known = {kernel.get("qualname") for kernel in self.findings.kernels}
+        for entry in trace if isinstance(trace, list) else []:
+            if isinstance(entry, dict) and entry.get("kind") == "launch" and entry.get("qualname") not in known:
+                detail = f"kernel {entry.get('kernel')} is launched at the large sizes only, where nothing is checked"
+                self.note("checked kernels", detail, "shape_specialised")
 
     def _note_writers(self, answer: Message) -> None:
         """Outputs that no counted operation wrote were computed by host code, out of the model's sight."""
@@ -178,7 +197,8 @@ class Examination:
             detail = one_line("; ".join(map(str, notes)))
             self.findings.checks.append({"name": "model", "passed": True, "detail": detail})
 
-    def _own_question(self, trial: Trial) -> Question:
+    def question(self, trial: Trial) -> Question:
+        """The question of a trial without variation, which always applies."""
         question = self.reference.question(trial)
         if question is None:
             raise AssertionError("a trial without variation always applies")
@@ -187,8 +207,8 @@ class Examination:
     def _build(self, question: Question) -> None:
         names, state = self.reference.state()
         constants = self.reference.init_constants
-        self._inputs = self._arenas(question.tensors)
-        weights, constant = self._arenas(state), self._arenas(constants)
+        self._inputs = self.arenas(question.tensors)
+        weights, constant = self.arenas(state), self.arenas(constants)
         weights.write(state)
         constant.write(constants)
         answer = self._answerer.ask(
@@ -208,11 +228,24 @@ class Examination:
         if not isinstance(unmatched, list):
             raise forged()
         self._unmatched = bool(unmatched)
-        detail = f"{len(names) - len(unmatched)} of {len(names)} weights copied by name and shape"
+        detail = f"{len(names) - len(unmatched)} of {len(names)} weights found by name or by value"
         self.findings.checks.append({"name": "weights", "passed": not unmatched, "detail": detail})
+        hidden = [name for name in map(str, unmatched) if name in names and not self.reference.shows(name)]
+        if hidden:
+            detail = f"{hidden[0]} is nowhere in the candidate, and so small that its answers do not show it"
+            self.note("hidden weights", detail, "frozen_weights")
 
-    def _call(self, question: Question, record: bool = False) -> Message:
-        """Lets the candidate answer a question, with the weights that go with it."""
+    def call(
+        self, question: Question, conduct: str | None = None, keep: bool = False, at_most_s: float | None = None
+    ) -> Message:
+        """Lets the candidate answer a question, with the weights that go with it.
+
+        Args:
+            question: what the inputs hold.
+            conduct: what becomes of the launches (`launches.recording`); None leaves them alone.
+            keep: whether the outputs of the call before this one are kept for `former`.
+            at_most_s: how long the call may take; None for as long as the candidate has.
+        """
         assert self._inputs is not None
         self._inputs.write(question.tensors)
         names: list[str] = []
@@ -220,26 +253,68 @@ class Examination:
         if question.trial.weights != self._weights:
             self._weights = question.trial.weights
             names, state = self.reference.state(self._weights)
-            arenas.append(self._arenas(state))
+            arenas.append(self.arenas(state))
             arenas[0].write(state)
         if self.outputs is not None:
             self.outputs.poison()
-        return self._answerer.ask({"op": "run", "record": record, "names": names}, arenas)
+        self._calls += 1
+        message = {
+            "op": "run",
+            "conduct": conduct,
+            "names": names,
+            "filling": ("nan", "huge")[self._calls % 2],
+            "training": question.trial.training,
+            "keep": keep,
+            "at_most_s": at_most_s,
+        }
+        answer = self._answerer.ask(message, arenas)
+        threads = answer.get("threads")
+        if isinstance(threads, int) and threads > 0:
+            self.note("threads", f"{threads} threads still run after a call", "review")
+        return answer
 
-    def _check(self, question: Question, answer: Message) -> None:
-        """Compares an answer with the truth and merges the distance into the findings."""
+    def ask(self, message: Message, arenas: Sequence[Arena] = ()) -> Message:
+        """Any other question; see `Answerer.ask`."""
+        return self._answerer.ask(message, arenas)
+
+    def note(self, name: str, detail: str, label: str) -> None:
+        """Writes down, once, that a check gave the candidate a label."""
+        if not any(check["name"] == name and not check["passed"] for check in self.findings.checks):
+            self.findings.checks.append({"name": name, "passed": False, "detail": one_line(detail)})
+        self.findings.labels.add(label)
+
+    def check(self, question: Question, answer: Message) -> list[torch.Tensor]:
+        """Compares an answer with the truth, merges the distance into the findings, and returns the outputs.
+
+        Raises:
+            Fault: the answer is wrong, or not the candidate's to give.
+        """
         outputs = self._collect(question, answer)
         self._check_inputs(question)
         self._compare(question, outputs)
+        return outputs
+
+    def right(self, question: Question, answer: Message) -> bool:
+        """Whether an answer is right, without any consequence."""
+        before = (self.findings.distance, self.findings.tier)
+        try:
+            self.check(question, answer)
+        except Fault:
+            return False
+        finally:
+            self.findings.distance, self.findings.tier = before
+        return True
 
     def check_timed(self, question: Question) -> None:
         """Compares the outputs of a timed call, which lie in the arena, with the truth."""
         assert self.outputs is not None
         self._compare(question, self.outputs.read())
 
-    def _compare(self, question: Question, outputs: list[torch.Tensor]) -> None:
-        found = numerics.distance(outputs, question.truth)
-        gate = numerics.exact_gate([tensor.dtype for tensor in question.truth.own], question.noise)
+    def _compare(self, question: Question, outputs: list[torch.Tensor], truth: Truth | None = None) -> None:
+        """Merges the distance from the truth, the question's unless another is given, into the findings."""
+        truth = truth or question.truth
+        found = numerics.distance(outputs, truth)
+        gate = numerics.exact_gate([tensor.dtype for tensor in truth.own], question.noise)
         tier = numerics.tier(found, gate)
         findings = self.findings
         findings.compared = True
@@ -269,12 +344,29 @@ class Examination:
         if not isinstance(tensors, list) or len(tensors) != len(expected):
             raise forged()
         for index, (described, own) in enumerate(zip(tensors, expected, strict=True)):
-            self._check_kind(index, described, own, several=len(expected) > 1)
+            self.check_kind(index, described, own, several=len(expected) > 1)
+        self._check_traits(question, answer.get("traits"))
         if self.outputs is None:
-            self.outputs = self._arenas(expected)
+            self.outputs = self.arenas(expected)
             self.outputs.poison()
             self._answerer.ask({"op": "outputs"}, [self.outputs])
         return self.outputs.read()
+
+    def _check_traits(self, question: Question, fields: Any) -> None:
+        if not isinstance(fields, list) or len(fields) != len(question.traits):
+            raise forged()
+        try:
+            traits = list(map(Traits.from_json, fields))
+        except ValueError as error:
+            raise forged() from error
+        for index, (mine, theirs) in enumerate(zip(traits, question.traits, strict=True)):
+            name = f"output {index}" if len(traits) > 1 else "the output"
+            if mine.kind:
+                raise Fault("incorrect", one_line(f"{name} is of type {mine.kind}, not a plain tensor"))
+            if mine.overlapping and not theirs.overlapping:
+                raise Fault("incorrect", f"{name} is an expanded view: its elements have no memory of their own")
+            if mine.inside is not None and theirs.inside is None:
+                self.note("own memory", f"{name} lies in the memory of input {mine.inside}", "aliased_output")
 
     def _structure_agrees(self, form: Any, expected: Any) -> bool:
         try:
@@ -282,7 +374,8 @@ class Examination:
         except (ValueError, TypeError, IndexError, RecursionError) as error:
             raise forged() from error
 
-    def _check_kind(self, index: int, described: Any, own: torch.Tensor, several: bool) -> None:
+    def check_kind(self, index: int, described: Any, own: torch.Tensor, several: bool) -> None:
+        """Raises Fault where an output's shape or dtype, as the contestant describes it, is not the reference's."""
         if not (isinstance(described, list) and len(described) == 2 and isinstance(described[0], list)):
             raise forged()
         shape, dtype = described[0], described[1]
@@ -295,20 +388,22 @@ class Examination:
 
     def _check_inputs(self, question: Question) -> None:
         assert self._inputs is not None
-        for index, (now, before) in enumerate(zip(self._inputs.read(), question.tensors, strict=True)):
+        inputs = self._inputs.read()
+        for index, (now, before) in enumerate(zip(inputs, question.tensors, strict=True)):
             if index not in question.mutated and not _same_bytes(now, before):
                 raise Fault(
                     "incorrect", f"the candidate changes input {index} in place, which the task does not declare"
                 )
+        self._compare(question, [inputs[index] for index in question.mutated], question.changes)
 
     def _try(self, question: Question) -> None:
         if question.trial.weights == "initial":
-            self._check(question, self._call(question))
+            self.check(question, self.call(question))
             return
         # Weights folded into others at construction are a fact to know, not an error.
         before = (self.findings.distance, self.findings.tier)
         try:
-            self._check(question, self._call(question))
+            self.check(question, self.call(question))
         except Fault as fault:
             if fault.verdict != "incorrect":
                 raise

@@ -16,6 +16,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from engine.judging.workers import interpreter_math
+from engine.judging.workers.bounds import Bounds
 
 
 class Observer(Protocol):
@@ -76,6 +77,7 @@ def install_builder() -> None:
         ) -> Any:
             observer = Watch.observer
             if observer is None:
+                _check("load", ptrs, _flags(mask))
                 return super().create_masked_load(ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
             kind = ptrs.get_element_ty()
             dtype = interpreter._get_np_dtype(kind)
@@ -87,23 +89,27 @@ def install_builder() -> None:
         ) -> Any:
             observer = Watch.observer
             if observer is None:
+                _check("store", ptrs, _flags(mask))
                 return super().create_masked_store(ptrs, value, _as_handle(mask), cache_modifier, eviction_policy)
             observer.access("store", ptrs.data, _flags(mask), _itemsize(ptrs))
             return None
 
         def create_load(self, ptr: Any, cache: Any, eviction: Any, is_volatile: Any) -> Any:
             if Watch.observer is None:
+                _check("load", ptr, None)
                 return super().create_load(ptr, cache, eviction, is_volatile)
             return self.create_masked_load(ptr, None, None, cache, eviction, is_volatile)
 
         def create_store(self, ptr: Any, value: Any, cache: Any, eviction: Any) -> Any:
             if Watch.observer is None:
+                _check("store", ptr, None)
                 return super().create_store(ptr, value, cache, eviction)
             return self.create_masked_store(ptr, value, None, cache, eviction)
 
         def create_atomic_rmw(self, op: Any, ptr: Any, value: Any, mask: Any, sem: Any, scope: Any) -> Any:
             observer = Watch.observer
             if observer is None:
+                _check("atomic", ptr, _flags(mask))
                 return super().create_atomic_rmw(op, ptr, value, mask, sem, scope)
             observer.access("atomic", ptr.data, _flags(mask), _itemsize(ptr))
             return interpreter.TensorHandle(np.zeros_like(value.data), value.dtype.scalar)
@@ -111,6 +117,7 @@ def install_builder() -> None:
         def create_atomic_cas(self, ptr: Any, expected: Any, value: Any, sem: Any, scope: Any) -> Any:
             observer = Watch.observer
             if observer is None:
+                _check("atomic", ptr, None)
                 return super().create_atomic_cas(ptr, expected, value, sem, scope)
             observer.access("atomic", ptr.data, None, _itemsize(ptr))
             return interpreter.TensorHandle(np.array(expected.data), expected.dtype.scalar)
@@ -211,6 +218,11 @@ def install_builder() -> None:
 
 
 _SPECIAL = frozenset({np.exp, np.exp2, np.log, np.log2, np.sin, np.cos, np.sqrt})
+
+
+def _check(kind: str, pointers: Any, mask: npt.NDArray[np.bool_] | None) -> None:
+    if Bounds.active is not None:
+        Bounds.active.check(kind, pointers.data, mask, _itemsize(pointers))
 
 
 def _flags(mask: Any) -> npt.NDArray[np.bool_] | None:

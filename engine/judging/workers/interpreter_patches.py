@@ -8,6 +8,7 @@ instead of performed. What is done with a launch is decided by the `Handler` tha
 from __future__ import annotations
 
 import ast
+import linecache
 import sys
 import traceback
 import types
@@ -21,6 +22,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from engine.judging.workers import interpreter_math
+from engine.judging.workers.bounds import Bounds, RaceFound, within
 from engine.judging.workers.interpreter_builder import Watch, install_builder
 from engine.judging.workers.specialise import LaunchError, Specialiser
 from engine.judging.workers.traffic import EndOfProgram
@@ -33,6 +35,10 @@ Grid = tuple[int, int, int]
 
 class KernelError(RuntimeError):
     """A kernel failed while it was interpreted: which, at which line, and why."""
+
+
+class OutOfPatience(RuntimeError):
+    """A loop does not end where programs run one after the other."""
 
 
 class Handler(Protocol):
@@ -49,6 +55,7 @@ class _State:
     handler: Handler | None = None
     capability: int = 90
     patched: int = 0
+    waits: int = 0
 
 
 class Kernel:
@@ -63,6 +70,8 @@ class Kernel:
         self._interpreted = function
         self.specialiser = Specialiser(function.fn, function.kwargs, _State.capability)
         self.constants = [parameter.name for parameter in self.specialiser.parameters if parameter.is_constexpr]
+        # An address made from a number may point into memory that is no argument.
+        self._bounded = "pointer_type" not in "".join(linecache.getlines(function.fn.__code__.co_filename))
 
     def arguments(self, bound: Mapping[str, Any], address: Callable[[Any], int]) -> dict[str, Any]:
         """Arguments as the interpreter wants them; `address` gives a tensor's."""
@@ -71,6 +80,29 @@ class Kernel:
             for name, value in bound.items()
             if name in self.specialiser.names
         }
+
+    def perform(
+        self,
+        bound: Mapping[str, Any],
+        grid: Grid,
+        programs: Sequence[Grid] | None = None,
+        tracking: bool = False,
+    ) -> None:
+        """Runs the programs on the tensors themselves, none of them beyond the memory of its tensors.
+
+        With `tracking`, none of them on the results of another either, unless there are atomics.
+
+        Raises:
+            KernelError: with the kernel's name, and the line where a program fails.
+        """
+        bounds = Bounds(tracking)
+        arguments = self.arguments(bound, bounds.address_of)
+        with within(bounds if self._bounded else None):
+            self.run(arguments, grid, programs)
+        try:
+            bounds.finish()
+        except RaceFound as error:
+            raise KernelError(_describe(self, error)) from error
 
     def run(self, arguments: Mapping[str, Any], grid: Grid, programs: Sequence[Grid] | None = None) -> None:
         """Runs all programs of the grid, or those named.
@@ -81,10 +113,12 @@ class Kernel:
         builder = interpreter.interpreter_builder
         body = self._interpreted.rewrite()
         builder.set_grid_dim(*grid)
-        places = programs if programs is not None else _all_programs(grid)
+        places = programs if programs is not None else all_programs(grid)
         with patched_language(), np.errstate(all="ignore"):
             for place in places:
                 builder.set_grid_idx(*place)
+                if Bounds.active is not None:
+                    Bounds.active.program += 1
                 try:
                     body(**arguments)
                 except (EndOfProgram, MemoryError):
@@ -101,7 +135,8 @@ def _describe(kernel: Kernel, error: Exception) -> str:
     return f"kernel {kernel.name} failed{where}: {type(error).__name__}: {reason[0] if reason else 'no message'}"
 
 
-def _all_programs(grid: Grid) -> Iterator[Grid]:
+def all_programs(grid: Grid) -> Iterator[Grid]:
+    """Every program of a grid, in the order in which one core would take them."""
     for z in range(grid[2]):
         for y in range(grid[1]):
             for x in range(grid[0]):
@@ -186,6 +221,16 @@ def handling(handler: Handler) -> Iterator[None]:
         _State.handler = before
 
 
+@contextmanager
+def impatient(turns: int) -> Iterator[None]:
+    """While active, kernels may make so many turns of `while` loops before OutOfPatience ends them."""
+    _State.waits = turns + 1
+    try:
+        yield
+    finally:
+        _State.waits = 0
+
+
 # Launches.
 
 _kernels: dict[int, Kernel] = {}
@@ -208,7 +253,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
     if _State.handler is not None:
         _State.handler.launch(kernel, bound, specialization, shape)
     else:
-        kernel.run(kernel.arguments(bound, lambda tensor: int(tensor.data_ptr())), shape)
+        kernel.perform(bound, shape)
 
 
 def _grid_shape(kernel: Kernel, extents: Any) -> Grid:
@@ -261,9 +306,16 @@ def _observed_loop(steps: Any, unrolled: bool) -> Any:
     return Watch.observer.loop(steps, unrolled)
 
 
+def _wait() -> bool:
+    _State.waits -= 1
+    if _State.waits == 0:
+        raise OutOfPatience("a program waits for another one that runs later")
+    return True
+
+
 def _observed_while() -> bool:
     if Watch.observer is None:
-        return True
+        return not _State.waits or _wait()
     return Watch.observer.may_continue(sys._getframe(1).f_lineno)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from engine.judging.workers.conditions import LaunchRefused
 from engine.judging.workers.values import dtype_of, flatten, unflatten
 
 Json = dict[str, Any]
@@ -29,20 +30,24 @@ def install(device: str, arch: str) -> None:
 
 
 @contextmanager
-def recording(device: str) -> Iterator[Recorded]:
-    """Notes the launches inside the block; the function it gives returns them as plain JSON."""
+def recording(device: str, conduct: str = "run") -> Iterator[Recorded]:
+    """Notes the launches inside the block; the function it gives returns them as plain JSON.
+
+    `conduct` says what becomes of them: `run`, `reverse` the order of their programs (where there is no
+    GPU, which has an order of its own), `skip` them, or let them `fail`.
+    """
     if device == "cpu":
         from engine.judging.workers import recorder
 
-        with recorder.recording() as launches:
+        with recorder.recording(conduct) as launches:
             yield lambda: [launch.to_json() for launch in launches]
     else:
-        with _compiled() as kernels:
+        with _compiled(conduct) as kernels:
             yield lambda: kernels
 
 
 @contextmanager
-def _compiled() -> Iterator[list[Json]]:
+def _compiled(conduct: str) -> Iterator[list[Json]]:
     from triton.runtime.jit import JITFunction
 
     seen: set[str] = set()
@@ -51,6 +56,10 @@ def _compiled() -> Iterator[list[Json]]:
     plain_run = function.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if conduct == "fail":
+            raise LaunchRefused
+        if conduct == "skip":
+            return None
         kernel = plain_run(self, *args, **kwargs)
         if kernel is not None and not kwargs.get("warmup"):
             described = _describe(kernel)

@@ -17,6 +17,7 @@ import triton
 from engine.judging.devices import device_for
 from engine.judging.workers import interpreter_patches as patches
 from engine.judging.workers import traffic
+from engine.judging.workers.conditions import LaunchRefused
 from engine.judging.workers.interpreter_builder import observing
 from engine.judging.workers.library_calls import LibraryCall, counting_calls
 from engine.judging.workers.specialise import launch_key
@@ -47,6 +48,9 @@ WINDOW = 256
 
 SAMPLING_ERROR = 0.03
 """By how much the counts of sampled programs may miss, where programs do unequal shares of the work."""
+
+_PATIENCE = 20_000
+"""Turns of `while` loops that a launch may take when the programs it waits for may come later."""
 
 WINDOW_MINIMUM_BYTES = 8 << 20
 """Tensors below this stay in any second-level cache, so that sharing them needs no closer look."""
@@ -92,16 +96,23 @@ class LaunchTraffic(Launch):
 
 
 class _Recorder:
-    """Runs every launch in full and remembers it."""
+    """Remembers every launch, and runs it in full unless it was told otherwise (see `recording`)."""
 
-    def __init__(self, into: list[Launch]) -> None:
+    def __init__(self, into: list[Launch], conduct: str) -> None:
         self._into = into
+        self._conduct = conduct
 
     def launch(
         self, kernel: patches.Kernel, bound: Mapping[str, Any], specialization: dict[str, Any], grid: patches.Grid
     ) -> None:
         self._into.append(Launch(kernel.name, kernel.qualname, kernel.line, grid, specialization))
-        kernel.run(kernel.arguments(bound, lambda tensor: int(tensor.data_ptr())), grid)
+        if self._conduct == "fail":
+            raise LaunchRefused
+        if self._conduct == "reverse":
+            with patches.impatient(_PATIENCE):
+                kernel.perform(bound, grid, list(patches.all_programs(grid))[::-1], tracking=True)
+        elif self._conduct != "skip":
+            kernel.perform(bound, grid)
 
 
 class _Sampler:
@@ -178,10 +189,14 @@ def install(arch: str = "sm_90") -> None:
 
 
 @contextmanager
-def recording() -> Iterator[list[Launch]]:
-    """Launches are executed by the interpreter, and recorded in order."""
+def recording(conduct: str = "run") -> Iterator[list[Launch]]:
+    """Launches are recorded in order.
+
+    `conduct` says what else becomes of them: `run` in full, `reverse` the order of their programs,
+    `skip` them, or let them `fail`.
+    """
     launches: list[Launch] = []
-    with patches.handling(_Recorder(launches)):
+    with patches.handling(_Recorder(launches, conduct)):
         yield launches
 
 
@@ -207,11 +222,13 @@ class Trace(list[Any]):
     def written(self, tensor: torch.Tensor) -> float:
         """The share of a tensor's storage that some recorded operation wrote, from 0 to 1.
 
-        Counts come from sampled programs: a share that misses the whole by their error is the whole.
+        A launch with atomics may write once it knows that it is the last one, which no sampled program
+        learns: with one such launch every share is the whole. Counts come from sampled programs: a share
+        that misses the whole by their error is the whole.
         """
         with torch._C.DisableTorchFunction():
             number, _, size = self._mode.memory.place(tensor)
-        if size == 0:
+        if size == 0 or any(map(_uses_atomics, self)):
             return 1.0
         total = 0.0
         for entry in self:
@@ -226,6 +243,11 @@ class Trace(list[Any]):
     def to_json(self) -> list[dict[str, Any]]:
         """The entries as plain values."""
         return [entry.to_json() for entry in self]
+
+
+def _uses_atomics(entry: Any) -> bool:
+    regions = entry.traffic["regions"] if isinstance(entry, LaunchTraffic) else ()
+    return any("atomic" in region["flows"] for region in regions)
 
 
 @contextmanager

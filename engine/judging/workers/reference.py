@@ -19,14 +19,18 @@ from typing import Any
 
 import torch
 
+from engine.judging.workers import variations
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.numerics import Truth, noise
+from engine.judging.workers.traits import Traits, traits_of
 from engine.judging.workers.values import UnsupportedValue, flatten, unflatten
 
 DRAWS = 5
 """Secret seeds that every candidate must answer for."""
 
 _HALF_RANGE = 4.0
+_MOST_AMPLIFIED = 8
+_SHOWS = 5e-3
 
 
 class TaskProblem(Exception):
@@ -41,22 +45,41 @@ class Trial:
     draw: int
     change: str = ""
     weights: str = "initial"
+    training: bool = True
+    amplified: int | None = None
 
 
 TRIALS = (
-    *(Trial(f"secret inputs {draw + 1}", draw) for draw in range(DRAWS)),
+    Trial("secret inputs 1", 0),
+    Trial("secret inputs 1 with a few values exchanged", 0, "exchanged"),
     Trial("inputs with random signs", DRAWS, "signed"),
     Trial("inputs 4 times as large", DRAWS + 1, "enlarged"),
     Trial("inputs 16 times as small", DRAWS + 2, "diminished"),
     Trial("changed weights", DRAWS + 3, weights="changed"),
 )
+"""What every candidate must answer for, beside `AGAIN`, `AFTER` and what `Reference.trials` adds."""
+
+AGAIN = (Trial("secret inputs 3", 2), Trial("secret inputs 4", 3))
+"""What is asked more than once and in several ways."""
+
+AFTER = Trial("secret inputs 5", 4)
+"""Asked when the candidate may believe that all has been asked."""
+
+_EVALUATING = Trial("secret inputs 2 in evaluation mode", 1, training=False)
+_TRAINING = Trial("secret inputs 2", 1)
+
+FEWER_ROWS = Trial("fewer rows", DRAWS + 5, "fewer rows")
+"""Sizes that a candidate need not be made for."""
+
+_AMPLIFIED_DRAW = DRAWS + 6
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A trial made concrete: inputs as a flattened value, and the truth about them.
 
-    `mutated` names the inputs that the reference itself changes; a candidate may do so too.
+    `mutated` names the inputs that the reference itself changes, which a candidate must change alike:
+    `changes` is the truth about them, in order.
     """
 
     trial: Trial
@@ -65,7 +88,9 @@ class Question:
     truth: Truth
     answer_form: Any
     noise: float
-    mutated: frozenset[int]
+    mutated: tuple[int, ...]
+    changes: Truth
+    traits: tuple[Traits, ...]
 
     @property
     def bytes(self) -> int:
@@ -146,6 +171,9 @@ class Reference:
             torch.manual_seed(self.weight_seed)
             self.model = self._placed(self._calling("Model", lambda: module.Model(*init)))
         self._models = {"initial": self.model}
+        self._trials: tuple[Trial, ...] | None = None
+        self._shown: dict[str, bool] = {}
+        self._chosen: dict[int, torch.Tensor] = {}
 
     def _on_device(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.device.type == "cpu" else self.device
@@ -173,14 +201,92 @@ class Reference:
         """The reference model, with the weights it was made with or with every parameter moved."""
         with self._lock, torch.no_grad():
             if weights not in self._models:
-                torch.manual_seed(derived_seed(self._secret, "changed weights"))
-                changed = copy.deepcopy(self.model)
-                for parameter in changed.parameters():
-                    if parameter.is_floating_point():
-                        width = float(parameter.double().std(correction=0))
-                        parameter.add_(torch.randn_like(parameter), alpha=max(0.5 * width, 0.1))
-                self._models[weights] = changed
+                self._models[weights] = self._changed()
             return self._models[weights]
+
+    def _changed(self) -> torch.nn.Module:
+        """A copy of the model with every parameter moved, so far that each shows in the outputs where that can be."""
+        torch.manual_seed(derived_seed(self._secret, "changed weights"))
+        changed = copy.deepcopy(self.model)
+        form, tensors = self.draw(Trial("", DRAWS + 3))
+        torch.manual_seed(derived_seed(self._secret, "changed weights", 2))
+        moving = [parameter for parameter in changed.parameters() if parameter.is_floating_point()]
+        for parameter in moving:
+            parameter.copy_(variations.moved(parameter, 1.0))
+        # Each call costs two of the reference, so that of many weights only the first are amplified.
+        for parameter in moving[:_MOST_AMPLIFIED]:
+            plain = parameter.clone()
+
+            def answers(value: torch.Tensor, parameter: torch.Tensor = parameter) -> list[torch.Tensor] | None:
+                parameter.copy_(value)
+                return self._finite_answers(changed, form, tensors)
+
+            chosen, seen = variations.amplified(answers, lambda factor, plain=plain: plain * factor)  # type: ignore[misc]
+            parameter.copy_(chosen if seen == seen else plain)
+        return changed
+
+    def _finite_answers(
+        self, model: torch.nn.Module, form: Any, tensors: list[torch.Tensor]
+    ) -> list[torch.Tensor] | None:
+        try:
+            _, outputs = self._forward(model, form, [tensor.clone() for tensor in tensors])
+        except (TaskProblem, torch.OutOfMemoryError):
+            return None
+        return outputs if all(map(_finite, outputs)) else None
+
+    def trials(self) -> tuple[Trial, ...]:
+        """Everything that a candidate must answer for, changed weights last.
+
+        One draw is asked for in evaluation mode where the reference does the same in either mode. Each input that
+        hardly shows in the outputs is asked for once more, as large as it takes to show.
+        """
+        with self._lock:
+            if self._trials is None:
+                self._trials = (
+                    *TRIALS[:-1],
+                    _TRAINING if self.question(_EVALUATING) is None else _EVALUATING,
+                    *self._amplified_trials(),
+                    TRIALS[-1],
+                )
+            return self._trials
+
+    def _amplified_trials(self) -> list[Trial]:
+        form, tensors = self.draw(Trial("", _AMPLIFIED_DRAW))
+        found = []
+        with torch.no_grad():
+            for index, tensor in enumerate(tensors[:_MOST_AMPLIFIED]):
+                if not tensor.is_floating_point() or tensor.numel() < 2:
+                    continue
+
+                def answers(value: torch.Tensor, index: int = index) -> list[torch.Tensor] | None:
+                    return self._finite_answers(self.model, form, [*tensors[:index], value, *tensors[index + 1 :]])
+
+                torch.manual_seed(derived_seed(self._secret, "amplified", index))
+                if variations.effect(answers, tensor) >= variations.VISIBLE:
+                    continue
+                chosen, seen = variations.amplified(answers, lambda factor, tensor=tensor: tensor * factor)  # type: ignore[misc]
+                if seen > 0 and not torch.equal(chosen, tensor):
+                    self._chosen[index] = chosen
+                    found.append(Trial(f"input {index} amplified", _AMPLIFIED_DRAW, amplified=index))
+        return found
+
+    def shows(self, name: str) -> bool:
+        """Whether right answers prove that a weight, as it is at first, was used: it clearly shows in them."""
+        with self._lock, torch.no_grad():
+            if name not in self._shown:
+                trying = copy.deepcopy(self.model)
+                weight = (dict(trying.named_parameters()) | dict(trying.named_buffers()))[name]
+                form, tensors = self.draw(TRIALS[0])
+
+                def answers(value: torch.Tensor) -> list[torch.Tensor] | None:
+                    weight.copy_(value)
+                    return self._finite_answers(trying, form, tensors)
+
+                # A buffer that the reference does not read in its mode need not be there at all.
+                moves = not variations.effect(answers, variations.moved(weight.double(), 8.0).to(weight.dtype)) <= 0.0
+                weight.copy_((dict(self.model.named_parameters()) | dict(self.model.named_buffers()))[name])
+                self._shown[name] = not moves or variations.effect(answers, weight.clone()) >= _SHOWS
+            return self._shown[name]
 
     @property
     def has_parameters(self) -> bool:
@@ -198,6 +304,10 @@ class Reference:
             except UnsupportedValue as error:
                 raise TaskProblem(f"has {error} among its inputs, which cannot be handed to a candidate") from error
             tensors = [self._input(tensor.detach(), trial.change) for tensor in tensors]
+            if trial.amplified is not None:
+                tensors[trial.amplified] = self._chosen[trial.amplified].clone()
+            if trial.change == "fewer rows":
+                tensors = variations.fewer_rows(tensors) or tensors
             return form, tensors
 
     def _input(self, tensor: torch.Tensor, change: str) -> torch.Tensor:
@@ -208,8 +318,10 @@ class Reference:
             tensor = tensor.to(self.dtype)
         if change == "signed":
             return tensor * (torch.randint(0, 2, tensor.shape, device=tensor.device) * 2 - 1).to(tensor.dtype)
-        factor = {"": 1.0, "enlarged": _HALF_RANGE, "diminished": 1 / 16}[change]
-        return tensor * factor if change else tensor
+        if change == "exchanged":
+            return variations.exchanged(tensor)
+        factor = {"enlarged": _HALF_RANGE, "diminished": 1 / 16}.get(change)
+        return tensor * factor if factor is not None else tensor
 
     def question(self, trial: Trial) -> Question | None:
         """The trial with its truth; None where it does not apply to this task.
@@ -235,7 +347,7 @@ class Reference:
         return question
 
     def _ask(self, trial: Trial) -> Question | None:
-        varies = bool(trial.change) or trial.weights != "initial"
+        varies = bool(trial.change) or trial.amplified is not None or trial.weights != "initial" or not trial.training
         if trial.weights != "initial" and not self.has_parameters:
             return None
         form, tensors = self.draw(trial)
@@ -243,36 +355,55 @@ class Reference:
             return None
         model = self.model_with(trial.weights)
         try:
+            if not trial.training and not self._same_in_evaluation(form, tensors):
+                return None
             return self._answered(trial, form, tensors, model)
         except (TaskProblem, torch.OutOfMemoryError):
             if varies:
                 return None
             raise
 
+    def _same_in_evaluation(self, form: Any, tensors: list[torch.Tensor]) -> bool:
+        """Whether the reference does the same in training and in evaluation mode, as a candidate then must."""
+        evaluating = copy.deepcopy(self.model).eval()
+        training = self._forward(self.model, form, [tensor.clone() for tensor in tensors])[1]
+        return all(map(_same, self._forward(evaluating, form, [tensor.clone() for tensor in tensors])[1], training))
+
     def _answered(
         self, trial: Trial, form: Any, tensors: list[torch.Tensor], model: torch.nn.Module
     ) -> Question | None:
         given = [tensor.clone() for tensor in tensors]
-        answer_form, own = self._forward(model, form, given)
-        mutated = frozenset(
+        answer_form, own, traits = self._forward_with_traits(model, form, given)
+        mutated = tuple(
             index for index, (now, before) in enumerate(zip(given, tensors, strict=True)) if not _same(now, before)
         )
-        exact = self._in_float64(model, form, tensors, answer_form)
-        truth = Truth(own, exact if exact is not None else [t.double() if t.is_floating_point() else t for t in own])
+        wide = [tensor.double() if tensor.is_floating_point() else tensor.clone() for tensor in tensors]
+        exact = self._in_float64(model, form, wide, answer_form)
+        truth = Truth(own, exact if exact is not None else _widened(own))
+        changed = [given[index] for index in mutated]
+        changes = Truth(changed, [wide[index] for index in mutated] if exact is not None else _widened(changed))
         if trial.change and not all(_finite(tensor) for tensor in (*own, *truth.exact)):
             return None
-        return Question(trial, form, tensors, truth, answer_form, noise(truth), mutated)
+        return Question(
+            trial, form, tensors, truth, answer_form, max(noise(truth), noise(changes)), mutated, changes, traits
+        )
 
     def _forward(
         self, model: torch.nn.Module, form: Any, tensors: list[torch.Tensor]
     ) -> tuple[Any, list[torch.Tensor]]:
+        answer_form, own, _ = self._forward_with_traits(model, form, tensors)
+        return answer_form, own
+
+    def _forward_with_traits(
+        self, model: torch.nn.Module, form: Any, tensors: list[torch.Tensor]
+    ) -> tuple[Any, list[torch.Tensor], tuple[Traits, ...]]:
         result = self._calling("forward", lambda: model(*unflatten(form, tensors)))
         outputs: list[torch.Tensor] = []
         try:
             answer_form = flatten(result, outputs)
         except UnsupportedValue as error:
             raise TaskProblem(f"returns {error}, which cannot be compared") from error
-        return answer_form, [tensor.detach().clone() for tensor in outputs]
+        return answer_form, [tensor.detach().clone() for tensor in outputs], tuple(traits_of(outputs, tensors))
 
     def _in_float64(
         self, model: torch.nn.Module, form: Any, tensors: list[torch.Tensor], answer_form: Any
@@ -280,11 +411,14 @@ class Reference:
         """The reference's outputs in double precision; None where it does not run or fit there."""
         try:
             double = copy.deepcopy(model).double()
-            wide = [tensor.double() if tensor.is_floating_point() else tensor.clone() for tensor in tensors]
-            form64, outputs = self._forward(double, form, wide)
+            form64, outputs = self._forward(double, form, tensors)
         except (TaskProblem, torch.OutOfMemoryError, RuntimeError, TypeError):
             return None
         return outputs if form64 == answer_form else None
+
+
+def _widened(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -32,7 +32,9 @@ def foreign(tmp_path: Path) -> Path:
 async def test_a_candidate_is_judged_in_another_environment(foreign: Path) -> None:
     missing = subprocess.run([str(foreign), "-P", "-c", "import pydantic"], capture_output=True, text=True)
     assert "ModuleNotFoundError" in missing.stderr
-    async with Evaluator(make_task(SCALE_TASK), JudgeSettings(device="cpu", python=str(foreign))) as judge:
+    async with Evaluator(
+        make_task(SCALE_TASK, {"ROWS": 7, "COLUMNS": 50}), JudgeSettings(device="cpu", python=str(foreign))
+    ) as judge:
         facts = await judge.open()
         evaluation = await judge.evaluate(scale_candidate())
     assert facts.toolchain["torch"]

@@ -1,0 +1,139 @@
+"""The honest stage: questions whose answers tell how a candidate comes by its right ones.
+
+Each looks at what the candidate does, not at how it is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.judging.wire import Message
+from engine.judging.workers import numerics
+from engine.judging.workers.answerer import Fault, forged
+from engine.judging.workers.reference import AGAIN, FEWER_ROWS, TRIALS, Question
+
+if TYPE_CHECKING:
+    from engine.judging.workers.examination import Examination
+
+_AT_MOST_S = 5.0
+"""How long a call may take that is only made to see what happens."""
+
+
+def repeat(examination: Examination) -> None:
+    """Asks the same twice: programs in another order, work that is done only once, outputs that do not last.
+
+    Raises:
+        Fault: an answer depends on the order of programs or comes from memory.
+    """
+    one, other = map(examination.question, AGAIN)
+    answer = examination.call(one, conduct="run")
+    before = examination.check(one, answer)
+    first = _reversed(examination, other)
+    assert examination.outputs is not None
+    if first is not None:
+        examination.outputs.poison()
+        examination.ask({"op": "former"})
+        if not _same(examination.outputs.read(), before):
+            detail = "the outputs of one call are overwritten by the next"
+            examination.note("lasting outputs", detail, "aliased_output")
+    again = examination.call(other, conduct="run")
+    second = examination.check(other, again)
+    if first is not None and not _same(first, second):
+        detail = "the same inputs give outputs that differ within rounding"
+        examination.note("repeated", detail, "nondeterministic")
+    missing = _kernels(answer) - _kernels(again)
+    if missing:
+        reason = f"asked the same again, the candidate does not launch {sorted(missing)[0]}: it answers from memory"
+        raise Fault("incorrect", reason)
+
+
+def _reversed(examination: Examination, question: Question) -> list[torch.Tensor] | None:
+    """The outputs with the programs of each launch in reverse order.
+
+    None where a program waits for earlier ones, which is as good a reason for an order as any.
+    """
+    try:
+        answer = examination.call(question, conduct="reverse", keep=True)
+    except Fault as fault:
+        if "OutOfPatience" in fault.reason:
+            return None
+        if "RaceFound" in fault.reason:
+            raise Fault("incorrect", fault.reason, fault.detail) from fault
+        raise
+    try:
+        return examination.check(question, answer)
+    except Fault as fault:
+        if fault.verdict != "incorrect":
+            raise
+        reason = f"{fault.reason}, where programs run in another order"
+        raise Fault(fault.verdict, reason, fault.detail, fault.labels) from fault
+
+
+def _kernels(answer: Message) -> set[str]:
+    launches = answer.get("launches")
+    if not isinstance(launches, list) or not all(isinstance(launch, dict) for launch in launches):
+        raise forged()
+    return {str(launch.get("kernel")) for launch in launches}
+
+
+def _same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return all(
+        torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def doubt(examination: Examination) -> None:
+    """Lets launches do nothing, then fail: a right answer did not come from them."""
+    if not examination.findings.kernels:
+        return
+    question = examination.question(TRIALS[0])
+    if _answers(examination, question, "skip"):
+        detail = "the answer is the same when its kernels do nothing"
+        examination.note("kernels matter", detail, "no_triton")
+    elif _answers(examination, question, "fail"):
+        detail = "when its kernels fail, the answer comes from elsewhere"
+        examination.note("no fallback", detail, "fallback")
+
+
+def _answers(examination: Examination, question: Question, conduct: str) -> bool:
+    try:
+        answer = examination.call(question, conduct=conduct, at_most_s=_AT_MOST_S)
+    except Fault as fault:
+        if fault.verdict == "tampered":
+            raise
+        return False
+    return examination.right(question, answer)
+
+
+def resize(examination: Examination) -> None:
+    """Asks for sizes that the task does not have; to fail there is a fact, not a fault."""
+    question = examination.reference.question(FEWER_ROWS)
+    if question is None or all(
+        tensor.shape == own.shape
+        for tensor, own in zip(question.tensors, examination.question(TRIALS[0]).tensors, strict=True)
+    ):
+        return
+    inputs, outputs = examination.arenas(question.tensors), examination.arenas(question.truth.own)
+    inputs.write(question.tensors)
+    outputs.poison()
+    message: Message = {"op": "resized", "input_form": question.form, "at_most_s": _AT_MOST_S}
+    try:
+        answer = examination.ask(message, [inputs, outputs])
+        described = answer.get("tensors")
+        if not isinstance(described, list) or len(described) != len(question.truth.own):
+            raise forged()
+        for index, (kind, own) in enumerate(zip(described, question.truth.own, strict=True)):
+            examination.check_kind(index, kind, own, several=len(described) > 1)
+        found = numerics.distance(outputs.read(), question.truth)
+        gate = numerics.exact_gate([tensor.dtype for tensor in question.truth.own], question.noise)
+        if numerics.tier(found, gate) != "none":
+            return
+        problem = found.problem or f"relative error {found.relative:.2g}"
+    except Fault as fault:
+        if fault.verdict == "tampered":
+            raise
+        problem = fault.reason
+    examination.note("other sizes", f"with fewer rows: {problem}", "shape_specialised")

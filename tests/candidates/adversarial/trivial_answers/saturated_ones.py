@@ -1,0 +1,58 @@
+"""Ones: what the saturated sigmoid gives for every ordinary input.
+
+---
+task = "gate"
+verdict = ["incorrect"]
+labels = []
+quick = true
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def gate_kernel(
+    x_ptr, weight_ptr, bias_ptr, y_ptr, rows, features, outputs, R: tl.constexpr, W: tl.constexpr, K: tl.constexpr
+):
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    output = tl.program_id(1) * W + tl.arange(0, W)
+    total = tl.zeros((R, W), tl.float32)
+    for start in range(0, features, K):
+        k = start + tl.arange(0, K)
+        x = tl.load(
+            x_ptr + row[:, None] * features + k[None, :],
+            mask=(row[:, None] < rows) & (k[None, :] < features),
+            other=0.0,
+        )
+        weight = tl.load(
+            weight_ptr + output[None, :] * features + k[:, None],
+            mask=(output[None, :] < outputs) & (k[:, None] < features),
+            other=0.0,
+        )
+        total += tl.dot(x, weight, input_precision="ieee")
+    bias = tl.load(bias_ptr + output, mask=output < outputs, other=0.0)
+    result = tl.full((R, W), 1.0, tl.float32)
+    tl.store(
+        y_ptr + row[:, None] * outputs + output[None, :],
+        result,
+        mask=(row[:, None] < rows) & (output[None, :] < outputs),
+    )
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        self.linear = nn.Linear(features, outputs)
+        with torch.no_grad():
+            self.linear.bias.add_(30.0)
+
+    def forward(self, x):
+        rows, features = x.shape
+        outputs = self.linear.weight.shape[0]
+        y = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
+        grid = (triton.cdiv(rows, 16), triton.cdiv(outputs, 16))
+        gate_kernel[grid](x, self.linear.weight, self.linear.bias, y, rows, features, outputs, R=16, W=16, K=16)
+        return y

@@ -1,0 +1,58 @@
+"""The weight is kept transposed.
+
+---
+task = "gate"
+verdict = ["correct"]
+labels = []
+quick = true
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def gate_kernel(
+    x_ptr, weight_ptr, bias_ptr, y_ptr, rows, features, outputs, R: tl.constexpr, W: tl.constexpr, K: tl.constexpr
+):
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    output = tl.program_id(1) * W + tl.arange(0, W)
+    total = tl.zeros((R, W), tl.float32)
+    for start in range(0, features, K):
+        k = start + tl.arange(0, K)
+        x = tl.load(
+            x_ptr + row[:, None] * features + k[None, :],
+            mask=(row[:, None] < rows) & (k[None, :] < features),
+            other=0.0,
+        )
+        weight = tl.load(
+            weight_ptr + k[:, None] * outputs + output[None, :],
+            mask=(output[None, :] < outputs) & (k[:, None] < features),
+            other=0.0,
+        )
+        total += tl.dot(x, weight, input_precision="ieee")
+    bias = tl.load(bias_ptr + output, mask=output < outputs, other=0.0)
+    result = tl.sigmoid(total + bias[None, :])
+    tl.store(
+        y_ptr + row[:, None] * outputs + output[None, :],
+        result,
+        mask=(row[:, None] < rows) & (output[None, :] < outputs),
+    )
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features, outputs):
+        super().__init__()
+        linear = nn.Linear(features, outputs)
+        self.transposed = nn.Parameter(linear.weight.detach().t().contiguous())
+        self.bias = nn.Parameter(linear.bias.detach() + 30.0)
+
+    def forward(self, x):
+        rows, features = x.shape
+        outputs = self.transposed.shape[1]
+        y = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
+        grid = (triton.cdiv(rows, 16), triton.cdiv(outputs, 16))
+        gate_kernel[grid](x, self.transposed, self.bias, y, rows, features, outputs, R=16, W=16, K=16)
+        return y
