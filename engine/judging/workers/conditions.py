@@ -17,6 +17,8 @@ from triton.runtime.errors import OutOfResources
 
 _UNINITIALISED = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
 _HUGE = 1e30
+_MOST_HOST_BYTES = 64 << 20
+"""Host memory up to here is filled; more would make pages real that a candidate may never touch."""
 
 
 class LaunchRefused(OutOfResources, RuntimeError):  # type: ignore[misc]
@@ -55,7 +57,9 @@ class Uninitialised(TorchFunctionMode):
         return result
 
     def _fill(self, tensor: torch.Tensor) -> None:
-        if tensor.is_meta or (tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        if tensor.is_meta or (tensor.device.type == "cpu" and tensor.untyped_storage().nbytes() > _MOST_HOST_BYTES):
+            return
+        if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return
         dtype = tensor.dtype
         if dtype.is_floating_point or dtype.is_complex:
