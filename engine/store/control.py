@@ -166,7 +166,7 @@ class Control:
         """Enters a person's own kernel as a child; it needs no approval and costs no budget.
 
         Raises:
-            KeyError: there is no such run or parent.
+            KeyError: there is no such run or parent, or the parent is pruned.
         """
         now = time.time()
         with transaction(self._db) as connection:
@@ -175,10 +175,12 @@ class Control:
             depth = 1
             if parent is not None:
                 row = connection.execute(
-                    "SELECT depth FROM candidates WHERE run = ? AND number = ?", (run, parent)
+                    "SELECT depth, pruned FROM candidates WHERE run = ? AND number = ?", (run, parent)
                 ).fetchone()
                 if row is None:
                     raise KeyError(f"run {run} has no candidate {parent}")
+                if row[1]:
+                    raise KeyError(f"candidate {parent} of run {run} is pruned; restore it first")
                 depth = row[0] + 1
             number = connection.execute(
                 "SELECT coalesce(max(number), 0) + 1 FROM candidates WHERE run = ?", (run,)

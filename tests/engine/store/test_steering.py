@@ -247,3 +247,11 @@ def test_resuming_overtakes_a_pause_that_no_engine_has_seen(
     successor.obey()
     assert successor.run().state is RunState.RUNNING
     successor.release()
+
+
+def test_nothing_grows_from_a_pruned_candidate(run: int, store: RunStore, control: Control) -> None:
+    number = grow(store, "source", time_us=1.0)
+    control.ask(run, CommandKind.PRUNE, number)
+    store.obey()
+    with pytest.raises(KeyError, match="restore it first"):
+        control.add_human(run, number, "by hand", "mine")
