@@ -22,7 +22,7 @@ from engine.judging.settings import JudgeSettings
 from engine.loop.search_loop import POLL_S, SearchLoop, keep_heartbeat
 from engine.lowering.client import LoweringClient, LoweringError
 from engine.proposing.compiler import CompilerProposer
-from engine.records import RunState
+from engine.records import MeasurementKind, RunState
 from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.database import StoreError
 from engine.store.lease import LeaseHeld, LeaseLost
@@ -30,6 +30,11 @@ from engine.store.run_store import RunStore
 from engine.tasks.library import TaskError
 
 T = TypeVar("T")
+
+NO_SMALL_FORM = (
+    "the task declares no small form, so without a GPU each check runs at full size in the interpreter and may take "
+    "longer than --timeout allows; give its file a dict SMALL with smaller values for its constants"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -92,7 +97,10 @@ async def _search_with(store: RunStore, settings: RunSettings) -> None:
         stack.callback(lowering.cancel)
         evaluator = Evaluator(task, judge_settings(settings, store.judge_seed()))
         stack.push_async_exit(evaluator)
-        keep_facts(store, await _unless_stopped(store, evaluator.open()))
+        facts = await _unless_stopped(store, evaluator.open())
+        keep_facts(store, facts)
+        if facts.kind is MeasurementKind.MODELLED and not all(case.small_overrides for case in task.cases):
+            store.note(NO_SMALL_FORM)
         lowered = await _unless_stopped(store, lowering)
         for reason in lowered.reasons:
             store.note(f"lowering: {reason}")
