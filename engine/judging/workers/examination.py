@@ -144,10 +144,11 @@ class Examination:
         if self._weights != "initial":
             # Back to the weights that timed calls are checked with; the first answer must come again.
             self._try(first)
-        self.enter("honest")
-        honesty.repeat(self)
-        honesty.doubt(self)
         if self._large is not None:
+            # Only the interpreter can reverse programs and leave launches out at the price of a small call.
+            self.enter("honest")
+            honesty.repeat(self)
+            honesty.doubt(self)
             honesty.resize(self)
             self.enter("time")
             self._sample(self._large)
@@ -262,7 +263,7 @@ class Examination:
             "op": "run",
             "conduct": conduct,
             "names": names,
-            "filling": ("nan", "huge")[self._calls % 2],
+            "filling": ("nan", "huge")[self._calls % 2] if self._large is not None else None,
             "training": question.trial.training,
             "keep": keep,
             "at_most_s": at_most_s,
@@ -422,4 +423,4 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     if torch.equal(one, other):
         return True
     # NaN differs from itself; its bytes do not.
-    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))

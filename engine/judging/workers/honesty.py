@@ -80,7 +80,7 @@ def _kernels(answer: Message) -> set[str]:
 
 def _same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     return all(
-        torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+        torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
         for one, other in zip(some, others, strict=True)
     )
 

@@ -221,7 +221,10 @@ class Reference:
                 parameter.copy_(value)
                 return self._finite_answers(changed, form, tensors)
 
-            chosen, seen = variations.amplified(answers, lambda factor, plain=plain: plain * factor)  # type: ignore[misc]
+            try:
+                chosen, seen = variations.amplified(answers, lambda factor, plain=plain: plain * factor)  # type: ignore[misc]
+            except torch.OutOfMemoryError:
+                chosen, seen = plain, 0.0
             parameter.copy_(chosen if seen == seen else plain)
         return changed
 
@@ -262,9 +265,12 @@ class Reference:
                     return self._finite_answers(self.model, form, [*tensors[:index], value, *tensors[index + 1 :]])
 
                 torch.manual_seed(derived_seed(self._secret, "amplified", index))
-                if variations.effect(answers, tensor) >= variations.VISIBLE:
+                try:
+                    if variations.effect(answers, tensor) >= variations.VISIBLE:
+                        continue
+                    chosen, seen = variations.amplified(answers, lambda factor, tensor=tensor: tensor * factor)  # type: ignore[misc]
+                except torch.OutOfMemoryError:
                     continue
-                chosen, seen = variations.amplified(answers, lambda factor, tensor=tensor: tensor * factor)  # type: ignore[misc]
                 if seen > 0 and not torch.equal(chosen, tensor):
                     self._chosen[index] = chosen
                     found.append(Trial(f"input {index} amplified", _AMPLIFIED_DRAW, amplified=index))
