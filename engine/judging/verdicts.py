@@ -32,6 +32,9 @@ _STAGE_WORDS = {
     "time": "while it was timed",
     "after": "while its timed answers were checked",
 }
+_LIGHT = 0.5
+"""The share of the bound below which a time is not believed; what is written may stay in the cache unpaid."""
+
 _TIERS = ("exact", "reduced", "bf16", "none")
 
 
@@ -101,6 +104,8 @@ def evaluation(
         _case_result(case, _finding(found["cases"], index), modelled.get(index), given, numerics, settings)
         for index, case in enumerate(facts.cases)
     )
+    if any(map(_faster_than_light, cases)):
+        labels.add(Label.REVIEW)
     time_us, speedup = _overall(cases, facts.cases, numerics)
     problem = next((outcome.problem for outcome in modelled.values() if outcome.problem), "")
     return Evaluation(
@@ -158,6 +163,13 @@ def _judged_by_code(
             )
             return Given(Verdict.INCORRECT, reason, "compile"), numerics
     return given, numerics
+
+
+def _faster_than_light(case: CaseResult) -> bool:
+    """Whether a measured time is below what the task can take, and a person must look."""
+    if case.measurement is None or case.bound_us is None or case.measurement.cache != "cold":
+        return False
+    return case.measurement.time_us < _LIGHT * case.bound_us
 
 
 def _finding(found: Sequence[Mapping[str, Any]], index: int) -> Mapping[str, Any] | None:

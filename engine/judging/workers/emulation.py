@@ -50,6 +50,8 @@ class CudaStandIn(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.pin_memory:
             return args[0]
+        if func is torch.Tensor.record_stream:
+            return None
         return func(*map(self.replaced, args), **{key: self.replaced(value) for key, value in (kwargs or {}).items()})
 
     def replaced(self, value: Any) -> Any:

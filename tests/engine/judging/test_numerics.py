@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from engine.judging import verdicts
 from engine.judging.workers import numerics
 from engine.judging.workers.numerics import Distance, Truth, tensor_distance
+from engine.records import CaseResult, Measurement, MeasurementKind, Verdict
 
 
 def against(output: torch.Tensor, own: torch.Tensor, exact: torch.Tensor | None = None) -> Distance:
@@ -100,3 +102,14 @@ def test_the_exact_gate_grows_with_the_references_own_noise() -> None:
     assert numerics.exact_gate([torch.float32], 1e-7) == 1e-5
     assert numerics.exact_gate([torch.float32], 1e-5) == pytest.approx(2e-4)
     assert numerics.exact_gate([torch.bfloat16], 2e-3) == pytest.approx(6e-3)
+
+
+def test_a_time_far_below_what_the_task_can_take_is_for_a_person_to_look_at() -> None:
+    def case(time_us: float, cache: str) -> CaseResult:
+        measurement = Measurement(MeasurementKind.MEASURED, time_us, (time_us, time_us), cache=cache)
+        return CaseResult("default", 1.0, Verdict.CORRECT, measurement, bound_us=100.0)
+
+    assert verdicts._faster_than_light(case(20.0, "cold"))
+    assert not verdicts._faster_than_light(case(95.0, "cold"))
+    assert not verdicts._faster_than_light(case(20.0, "warm"))
+    assert not verdicts._faster_than_light(CaseResult("default", 1.0, Verdict.CORRECT))
