@@ -50,8 +50,6 @@ class CudaStandIn(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.pin_memory:
             return args[0]
-        if func is torch.Tensor.record_stream:
-            return None
         return func(*map(self.replaced, args), **{key: self.replaced(value) for key, value in (kwargs or {}).items()})
 
     def replaced(self, value: Any) -> Any:
@@ -274,6 +272,8 @@ def _patch_modules_and_defaults() -> None:
     module: Any = torch.nn.Module
     module.cuda = lambda self, device=None: self
     torch.Tensor.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
+    # Its arguments are parsed before any mode is asked, and a stand-in is no stream.
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]
     plain_to = module.to
 
     def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
