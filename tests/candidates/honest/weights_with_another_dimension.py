@@ -1,4 +1,4 @@
-"""Both weights are rows of one tensor; each call takes them apart.
+"""Weights are kept with a dimension more than the reference has: a row and a column.
 
 ---
 task = "affine"

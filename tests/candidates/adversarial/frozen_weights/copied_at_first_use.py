@@ -1,4 +1,4 @@
-"""A float32 copy of the weights is made once.
+"""A copy of the weights is made in the first call and used from then on.
 
 ---
 task = "linear_bf16"
@@ -49,9 +49,9 @@ class ModelNew(nn.Module):
     def forward(self, x):
         rows, features = x.shape
         outputs = self.linear.weight.shape[0]
-        if not hasattr(self, "wide"):
-            self.wide = self.linear.weight.detach().clone()
+        if not hasattr(self, "copied"):
+            self.copied = self.linear.weight.detach().clone()
         y = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
         grid = (triton.cdiv(rows, 16), triton.cdiv(outputs, 16))
-        linear_kernel[grid](x, self.wide, self.linear.bias, y, rows, features, outputs, R=16, W=16, K=16)
+        linear_kernel[grid](x, self.copied, self.linear.bias, y, rows, features, outputs, R=16, W=16, K=16)
         return y

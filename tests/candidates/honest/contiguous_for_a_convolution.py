@@ -1,4 +1,4 @@
-"""PyTorch unfolds, the kernel's taps are channels of one tap: the weight is only seen through a view.
+"""Makes its input contiguous first, for all that it knows.
 
 ---
 task = "conv"
