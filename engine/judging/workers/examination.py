@@ -20,7 +20,7 @@ from engine.judging.workers.exchange import Arena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.numerics import Truth
-from engine.judging.workers.reference import AFTER, TRIALS, Question, Reference, Trial
+from engine.judging.workers.reference import AFTER, AGAIN, TRIALS, Question, Reference, Trial
 from engine.judging.workers.traits import Traits
 from engine.judging.workers.values import describe_structure, dtype_name, same_structure
 
@@ -144,6 +144,10 @@ class Examination:
         if self._weights != "initial":
             # Back to the weights that timed calls are checked with; the first answer must come again.
             self._try(first)
+        if self._large is None:
+            for trial in (*AGAIN, AFTER):
+                question = self.question(trial)
+                self.check(question, self.call(question))
         if self._large is not None:
             # Only the interpreter can reverse programs and leave launches out at the price of a small call.
             self.enter("honest")
