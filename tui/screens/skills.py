@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, cast
 
@@ -217,7 +218,8 @@ class SkillsScreen(CockpitScreen):
 
     def action_add(self) -> None:
         """A form for a new rule."""
-        form = RuleForm("New rule", BLANK, partial(add_rule, self.context.db))
+        # A rule may go without a probe; the example in the editor's text would demand the rest of one.
+        form = RuleForm("New rule", replace(BLANK, probe=""), partial(add_rule, self.context.db))
         self.app.push_screen(form, self._taught)
 
     def action_edit(self) -> None:

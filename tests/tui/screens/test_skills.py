@@ -106,6 +106,7 @@ async def test_a_new_rule_from_the_form(grove: Grove, db: Path) -> None:
         await pilot.press("ctrl+o")
         await until(pilot, lambda: "statement" in text_of(app) and form.is_current, "it says what is missing")
         form.query_one("#field-statement", TextArea).text = "Dividing by zero gives inf: mask the divisor."
+        form.query_one("#field-probe", TextArea).text = "import triton"
         await pilot.press("ctrl+o")
         await until(pilot, lambda: "expect is empty" in text_of(app), "it says what else is missing")
         form.query_one("#field-expect", Input).value = "division by zero"
@@ -113,6 +114,17 @@ async def test_a_new_rule_from_the_form(grove: Grove, db: Path) -> None:
         await until(pilot, lambda: "never-divide-by-zero added" in text_of(app), "added")
         assert skill(db, "never-divide-by-zero").status is SkillStatus.UNVERIFIED
         assert changes(db) == ["added"]
+
+
+async def test_a_name_and_a_statement_make_a_rule(grove: Grove, db: Path) -> None:
+    async with opened_skills(db) as (pilot, app, _):
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, RuleForm), "the form")
+        await pilot.press(*"wide", "minus", *"rows")
+        form_of(app).query_one("#field-statement", TextArea).text = "Rows of 4096 floats want at least 8 warps."
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "wide-rows added" in text_of(app), "added")
+        assert skill(db, "wide-rows").probe == ""
 
 
 async def test_an_edit_makes_a_revision(grove: Grove, db: Path) -> None:
