@@ -15,7 +15,7 @@ from engine.api import start_run
 from engine.records import Evaluation
 from engine.settings import RunSettings
 from engine.store.reader import Reader, RunOverview
-from engine.tasks.library import builtin_tasks, find_task
+from engine.tasks.catalogue import builtin_tasks, find_task
 
 COLUMNS = ("eager", "compile", "compile_max")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.judging.evaluator import Evaluator
 from engine.judging.report import evaluation_json, summary
 from engine.judging.settings import JudgeSettings
-from engine.tasks.library import find_task
+from engine.tasks.catalogue import find_task
 
 SOFTMAX = """
 import torch

@@ -16,7 +16,7 @@ from engine.records import CandidateState, ProposerKind, Step
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.run_store import RunStore
-from engine.tasks.library import find_task
+from engine.tasks.catalogue import find_task
 
 CHANGES = 300
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.api import start_run
 from engine.settings import RunSettings
 from engine.store.reader import Reader
-from engine.tasks.library import find_task
+from engine.tasks.catalogue import find_task
 from tui.app import Cockpit
 
 TASK = "residual_rms_norm"

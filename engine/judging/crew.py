@@ -22,7 +22,7 @@ from engine.judging.processes import Launcher, Worker
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message, WireClosed, WireError
 from engine.records import Task
-from engine.tasks.library import TaskError
+from engine.tasks.catalogue import TaskError
 
 EXIT_TIMEOUT_S = 15.0
 """How long a killed contestant may take to be gone before the nursery is given up."""

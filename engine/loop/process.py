@@ -27,7 +27,7 @@ from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.database import StoreError
 from engine.store.lease import LeaseHeld, LeaseLost
 from engine.store.run_store import RunStore
-from engine.tasks.library import TaskError
+from engine.tasks.catalogue import TaskError
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from engine.search.reward import reward
 from engine.search.snapshot import ROOT, take_snapshot
 from engine.settings import RunSettings
 from engine.store.run_store import RunStore
-from engine.tasks.library import TaskError
+from engine.tasks.catalogue import TaskError
 
 POLL_S = 0.2
 HEARTBEAT_S = 2.0

@@ -11,7 +11,7 @@ from engine.judging.evaluator import Evaluator
 from engine.judging.settings import JudgeSettings
 from engine.lowering.client import LoweringClient
 from engine.records import Task, Verdict
-from engine.tasks.library import builtin_tasks
+from engine.tasks.catalogue import builtin_tasks
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

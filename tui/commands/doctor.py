@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from engine.judging.doctor import Layer, State
-from tui.commands.group import EXIT_MACHINE, CommandFailed, Options
+from tui.commands.context import EXIT_MACHINE, CommandFailed, Options
 from tui.commands.output import print_json
 
 _MARKS = {State.GOOD: "ok", State.LIMITED: "note", State.MISSING: "missing", State.OFF: "off"}

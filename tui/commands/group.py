@@ -1,22 +1,15 @@
-"""The `kernelgrove` command: its options, where its subcommands are, and how errors are said."""
+"""The `kernelgrove` command: its options, where its subcommands are, and which errors are said plainly."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from engine import __version__
-
-if TYPE_CHECKING:
-    from engine.settings import Settings
-
-EXIT_NOT_CORRECT, EXIT_USAGE, EXIT_MACHINE, EXIT_INTERRUPTED = 1, 2, 3, 130
+from tui.commands.context import EXIT_INTERRUPTED, EXIT_MACHINE, EXIT_USAGE, CommandFailed, Options
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("search", "Grow kernels for a built-in task and watch."),
@@ -42,38 +35,6 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Say what this machine can do and what to set."),
     "skills": ("skills", "Look at and change the skill memory."),
 }
-
-
-class CommandFailed(click.ClickException):
-    """A failure said in one sentence, with its exit code."""
-
-    def __init__(self, message: str, code: int = EXIT_USAGE) -> None:
-        super().__init__(message)
-        self.code = code
-
-    def show(self, file: Any = None) -> None:
-        """Prints the sentence on stderr."""
-        click.echo(f"kernelgrove: {self.message}", err=True)
-
-
-@dataclass
-class Options:
-    """What was typed before the command."""
-
-    db: Path | None
-    config: Path | None
-    ascii: bool
-    debug: bool
-
-    @cached_property
-    def settings(self) -> Settings:
-        """All layers of settings."""
-        from engine.settings import load_settings
-
-        flags: dict[str, Any] = {} if self.db is None else {"db": self.db}
-        if self.ascii:
-            flags["ascii"] = True
-        return load_settings(self.config, flags)
 
 
 class _LazyGroup(click.Group):
@@ -149,7 +110,7 @@ def _plain(error: Exception) -> CommandFailed | None:
     from engine.loop.launch import LaunchError
     from engine.settings import SettingsError
     from engine.store.database import StoreError
-    from engine.tasks.library import TaskError
+    from engine.tasks.catalogue import TaskError
     from skills.errors import SkillError
 
     if isinstance(error, (TaskError, SettingsError, SkillError)):

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from engine.records import Evaluation
-from tui.commands.group import EXIT_NOT_CORRECT, CommandFailed, Options
+from tui.commands.context import EXIT_NOT_CORRECT, CommandFailed, Options
 from tui.commands.output import print_json
 
 
@@ -28,7 +28,7 @@ def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_jso
     from engine.api import judge
     from engine.judging.report import evaluation_json, summary
     from engine.settings import parse_run_settings
-    from engine.tasks.library import find_task
+    from engine.tasks.catalogue import find_task
 
     flags = {key: value for key, value in typed.items() if value is not None}
     settings = parse_run_settings({**options.settings.run.model_dump(), **flags})

@@ -12,7 +12,7 @@ import click
 from engine.records import Candidate
 from engine.store.control import Control
 from engine.store.reader import Reader, RunOverview
-from tui.commands.group import CommandFailed, Options
+from tui.commands.context import CommandFailed, Options
 from tui.commands.output import (
     candidate_line,
     print_json,
@@ -255,7 +255,7 @@ def _show_summary(reader: Reader, candidate: Candidate) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def tasks_command(as_json: bool) -> None:
     """List the built-in tasks."""
-    from engine.tasks.library import builtin_tasks
+    from engine.tasks.catalogue import builtin_tasks
 
     tasks = builtin_tasks()
     if as_json:

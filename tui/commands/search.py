@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from engine.records import Gate, RunState
-from tui.commands.group import EXIT_MACHINE, EXIT_NOT_CORRECT, EXIT_USAGE, CommandFailed, Options
+from tui.commands.context import EXIT_MACHINE, EXIT_NOT_CORRECT, EXIT_USAGE, CommandFailed, Options
 from tui.commands.look import open_cockpit
 from tui.commands.output import print_json, run_document
 
@@ -72,7 +72,7 @@ def demo_command(options: Options, /, task: str, **typed: Any) -> int:
 def _start(options: Options, task_name: str, typed: dict[str, Any]) -> int:
     from engine.api import start_run
     from engine.settings import parse_run_settings
-    from engine.tasks.library import find_task
+    from engine.tasks.catalogue import find_task
 
     name, detach, headless, as_json = (typed.pop(key) for key in ("name", "detach", "headless", "as_json"))
     if as_json and not (detach or headless):

@@ -17,7 +17,7 @@ from skills.probe_process import SubprocessProbeRunner
 from skills.probes import verify_all
 from skills.records import Skill, SkillStatus
 from skills.rule_files import BLANK, from_text, read_rules, to_text, write_rule
-from tui.commands.group import EXIT_MACHINE, CommandFailed, Options
+from tui.commands.context import EXIT_MACHINE, CommandFailed, Options
 from tui.commands.output import print_json
 
 

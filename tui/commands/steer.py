@@ -10,7 +10,7 @@ import click
 from engine.records import Command, CommandKind, CommandState
 from engine.store.control import Control
 from engine.store.reader import Reader
-from tui.commands.group import CommandFailed, Options
+from tui.commands.context import CommandFailed, Options
 from tui.commands.look import find_candidate, find_run
 
 ANSWER_TIMEOUT_S = 10.0

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from engine.judging.workers.faults import one_line
-from engine.judging.workers.library_calls import count_reference
 from engine.judging.workers.stand_ins import describe_inputs, without_memory
+from engine.judging.workers.torch_calls import count_reference
 from engine.judging.workers.values import dtype_name, flatten
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ class LargeForm:
 
     Attributes:
         contestant: constructor arguments and inputs as shapes, for `launches.sample`.
-        cost: `calls` and `bound` of the reference (`library_calls.count_reference`).
+        cost: `calls` and `bound` of the reference (`torch_calls.count_reference`).
         problem: why there is no cost, in one line; empty where there is one.
     """
 

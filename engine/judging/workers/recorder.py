@@ -19,7 +19,6 @@ from engine.judging.workers import interpreter_patches as patches
 from engine.judging.workers import traffic
 from engine.judging.workers.conditions import LaunchRefused
 from engine.judging.workers.interpreter_builder import observing
-from engine.judging.workers.library_calls import LibraryCall, counting_calls
 from engine.judging.workers.specialise import launch_key
 from engine.judging.workers.stand_ins import (
     StandIns,
@@ -29,6 +28,7 @@ from engine.judging.workers.stand_ins import (
     stand_in_module,
     without_memory,
 )
+from engine.judging.workers.torch_calls import LibraryCall, counting_calls
 
 __all__ = [
     "Launch",

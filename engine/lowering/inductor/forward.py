@@ -10,10 +10,10 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from engine.lowering.inductor.extern import library_call
 from engine.lowering.inductor.kernels import PlainKernel
 from engine.lowering.inductor.labels import stored_noun
 from engine.lowering.inductor.launches import Launch, Launches, PendingLaunch
-from engine.lowering.inductor.library import library_call
 from engine.lowering.inductor.symbolic import SymbolicTask, TensorInput
 from engine.lowering.inductor.syntax import called, names_in
 from engine.lowering.inductor.tensors import Sizes, Tensor, contiguous, tuple_text

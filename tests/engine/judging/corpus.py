@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.records import Evaluation, Label, Task, Verdict
-from engine.tasks.library import find_task
+from engine.tasks.catalogue import find_task
 
 FOLDER = Path(__file__).parents[2] / "candidates"
 HONEST = "honest"

@@ -9,7 +9,7 @@ import pytest
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import MachineError
 from engine.judging.settings import JudgeSettings
-from engine.tasks.library import TaskError
+from engine.tasks.catalogue import TaskError
 from tests.engine.judging.conftest import SCALE_TASK, make_task
 
 

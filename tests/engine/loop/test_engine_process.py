@@ -25,7 +25,7 @@ from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader, RunOverview
 from engine.store.run_store import RunStore
-from engine.tasks.library import find_task
+from engine.tasks.catalogue import find_task
 from tests.engine.loop.processes import alive, descendants, kill, until
 
 TASK = "swiglu"

@@ -14,7 +14,7 @@ import pytest
 
 from engine.lowering.client import LoweringClient, LoweringError
 from engine.records import Case, Task
-from engine.tasks.library import find_task
+from engine.tasks.catalogue import find_task
 from tests.engine.lowering.conftest import ROOT
 
 
@@ -91,7 +91,7 @@ async def test_the_process_dies_with_its_engine() -> None:
     program = """
         import asyncio, os, sys
         from engine.lowering.client import LoweringClient
-        from engine.tasks.library import find_task
+        from engine.tasks.catalogue import find_task
         async def main():
             client = LoweringClient()
             await client.open(find_task("swiglu"), "sm_90")

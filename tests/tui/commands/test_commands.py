@@ -14,7 +14,7 @@ from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader
 from engine.store.run_store import RunStore
-from engine.tasks.library import find_task
+from engine.tasks.catalogue import find_task
 from tests.engine.store.conftest import grow
 from tests.tui.commands.conftest import Call
 

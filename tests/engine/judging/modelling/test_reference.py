@@ -14,7 +14,7 @@ from engine.judging.modelled_time import reference_times_us
 
 SCRIPT = """
 import json, sys
-from engine.judging.workers.library_calls import count_reference
+from engine.judging.workers.torch_calls import count_reference
 answers = {}
 for path in sys.argv[1:]:
     namespace = {}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.records import Task
-from engine.tasks.library import TaskError, builtin_tasks, find_task, read_task
+from engine.tasks.catalogue import TaskError, builtin_tasks, find_task, read_task
 
 FAMILIES = {
     "elementwise",
