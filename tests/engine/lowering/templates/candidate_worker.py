@@ -26,6 +26,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from engine.judging.workers import recorder
+
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
 
@@ -166,5 +168,8 @@ def compiled(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "interpret":
+        # As the judge runs it: the interpreter of triton 3.6 alone does not work with newer versions of numpy.
+        recorder.install("sm_90")
     answer = {"interpret": interpreted, "compile": compiled}[sys.argv[1]]
     json.dump([answer(request) for request in json.load(sys.stdin)], sys.stdout)

@@ -15,6 +15,7 @@ from typing import Any
 from engine.lowering.structure import Structure, describe
 
 WORKER = Path(__file__).parent / "candidate_worker.py"
+ROOT = Path(__file__).parents[4]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,11 @@ class Request:
 def run_worker(mode: str, requests: Sequence[Request]) -> list[dict[str, Any]]:
     """The worker's answers; `mode` is `interpret` or `compile`."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if mode == "interpret" else {})}
+    environment |= {
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        **({"TRITON_INTERPRET": "1"} if mode == "interpret" else {}),
+    }
     text = json.dumps([asdict(request) for request in requests])
     done = subprocess.run([sys.executable, WORKER, mode], input=text, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
