@@ -57,6 +57,7 @@ class _Candidate:
     answer: Tensors = field(default_factory=list)
     former: Tensors = field(default_factory=list)
     timed: timing.Call | None = None
+    timed_inputs: Tensors = field(default_factory=list)
     flush: torch.Tensor | None = None
 
 
@@ -295,6 +296,8 @@ def _prepare(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> 
     `mode` is `launch` or `graph`; `cache` is `cold` or `warm`.
     """
     (together,) = arenas
+    # A captured graph knows addresses only; memory that nothing refers to would be unmapped.
+    candidate.timed_inputs = together
     sets = message["sets"]
     width = len(together) // sets
     arguments = [
