@@ -19,8 +19,9 @@ from engine.judging.settings import JudgeSettings
 from engine.judging.workers.answerer import Answerer, Fault, Gone
 from engine.judging.workers.device_lock import DeviceLock
 from engine.judging.workers.exchange import Arena
-from engine.judging.workers.reference import Reference, Trial
+from engine.judging.workers.reference import Reference
 from engine.judging.workers.statistics import geometric_mean, interval_95, median
+from engine.judging.workers.trials import Trial
 
 BASELINES = ("eager", "compile", "compile_max")
 QUICK_ROUNDS, FULL_ROUNDS = 3, 7

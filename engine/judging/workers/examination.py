@@ -20,8 +20,9 @@ from engine.judging.workers.exchange import Arena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.numerics import Truth
-from engine.judging.workers.reference import AFTER, AGAIN, TRIALS, Question, Reference, Trial
+from engine.judging.workers.reference import Reference
 from engine.judging.workers.traits import Traits
+from engine.judging.workers.trials import AFTER, AGAIN, TRIALS, Question, Trial
 from engine.judging.workers.values import describe_structure, dtype_name, same_structure
 
 Report = Callable[[Message], None]

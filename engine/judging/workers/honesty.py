@@ -12,7 +12,7 @@ import torch
 from engine.judging.wire import Message
 from engine.judging.workers import numerics
 from engine.judging.workers.answerer import Fault, forged
-from engine.judging.workers.reference import AGAIN, FEWER_ROWS, TRIALS, Question
+from engine.judging.workers.trials import AGAIN, FEWER_ROWS, TRIALS, Question
 
 if TYPE_CHECKING:
     from engine.judging.workers.examination import Examination

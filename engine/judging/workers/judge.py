@@ -28,8 +28,10 @@ from engine.judging.workers.exchange import Arena, MemfdArena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.gpu import Gpu
 from engine.judging.workers.large_form import LargeForm
-from engine.judging.workers.reference import TRIALS, Reference, TaskProblem, Trial, load_module
+from engine.judging.workers.reference import Reference
+from engine.judging.workers.trials import TRIALS, Trial
 from engine.judging.workers.values import dtype_name, dtype_of
+from engine.tasks.opening import TaskProblem, load_module
 
 
 @dataclass(frozen=True, slots=True)

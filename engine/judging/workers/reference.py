@@ -8,124 +8,32 @@ interpreter can run, has the small overrides as well.
 from __future__ import annotations
 
 import copy
-import hashlib
-import linecache
 import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from engine.judging.workers import variations
+from engine.judging.workers import emphasis, variations
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.numerics import Truth, noise
 from engine.judging.workers.traits import Traits, traits_of
+from engine.judging.workers.trials import (
+    AMPLIFIED_DRAW,
+    DRAWS,
+    EVALUATING,
+    TRAINING,
+    TRIALS,
+    Question,
+    Trial,
+    derived_seed,
+)
 from engine.judging.workers.values import UnsupportedValue, flatten, unflatten
-
-DRAWS = 5
-"""Secret seeds that every candidate must answer for."""
+from engine.tasks.opening import TaskProblem
 
 _HALF_RANGE = 4.0
-_MOST_AMPLIFIED = 8
-_SHOWS = 5e-3
-
-
-class TaskProblem(Exception):
-    """The task cannot be judged; the message is one sentence about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One question: inputs and weights drawn in one way from one secret seed."""
-
-    name: str
-    draw: int
-    change: str = ""
-    weights: str = "initial"
-    training: bool = True
-    amplified: int | None = None
-
-
-TRIALS = (
-    Trial("secret inputs 1", 0),
-    Trial("secret inputs 1 with a few values exchanged", 0, "exchanged"),
-    Trial("inputs with random signs", DRAWS, "signed"),
-    Trial("inputs 4 times as large", DRAWS + 1, "enlarged"),
-    Trial("inputs 16 times as small", DRAWS + 2, "diminished"),
-    Trial("changed weights", DRAWS + 3, weights="changed"),
-)
-"""What every candidate must answer for, beside `AGAIN`, `AFTER` and what `Reference.trials` adds."""
-
-AGAIN = (Trial("secret inputs 3", 2), Trial("secret inputs 4", 3))
-"""What is asked more than once and in several ways."""
-
-AFTER = Trial("secret inputs 5", 4)
-"""Asked when the candidate may believe that all has been asked."""
-
-_EVALUATING = Trial("secret inputs 2 in evaluation mode", 1, training=False)
-_TRAINING = Trial("secret inputs 2", 1)
-
-FEWER_ROWS = Trial("fewer rows", DRAWS + 5, "fewer rows")
-"""Sizes that a candidate need not be made for."""
-
-_AMPLIFIED_DRAW = DRAWS + 6
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A trial made concrete: inputs as a flattened value, and the truth about them.
-
-    `mutated` names the inputs that the reference itself changes, which a candidate must change alike:
-    `changes` is the truth about them, in order.
-    """
-
-    trial: Trial
-    form: Any
-    tensors: list[torch.Tensor]
-    truth: Truth
-    answer_form: Any
-    noise: float
-    mutated: tuple[int, ...]
-    changes: Truth
-    traits: tuple[Traits, ...]
-
-    @property
-    def bytes(self) -> int:
-        """What keeping the question costs."""
-        kept = [*self.tensors, *self.truth.own, *self.truth.exact]
-        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
-
-
-def derived_seed(secret: int, *words: object) -> int:
-    """A seed that tells nothing about the secret or about its siblings."""
-    text = ":".join(map(str, (secret, *words)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
-
-
-def load_module(source: str, overrides: Mapping[str, Any], name: str) -> types.ModuleType:
-    """Executes a task's source as a fresh module and replaces its constants.
-
-    Raises TaskProblem when it cannot be executed or lacks what a task needs.
-    """
-    filename = f"<{name}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    module = types.ModuleType(name)
-    try:
-        exec(compile(source, filename, "exec"), module.__dict__)
-    except SyntaxError as error:
-        raise TaskProblem(f"has a syntax error in line {error.lineno}: {one_line(error.msg)}") from error
-    except Exception as error:
-        raise TaskProblem(f"cannot be imported: {type(error).__name__}: {one_line(error)}") from error
-    module.__dict__.update(overrides)
-    model = getattr(module, "Model", None)
-    if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
-        raise TaskProblem("defines no class Model that is a torch.nn.Module")
-    if not callable(getattr(module, "get_inputs", None)):
-        raise TaskProblem("defines no function get_inputs")
-    return module
 
 
 class Reference:
@@ -205,37 +113,20 @@ class Reference:
             return self._models[weights]
 
     def _changed(self) -> torch.nn.Module:
-        """A copy of the model with every parameter moved, so far that each shows in the outputs where that can be."""
         torch.manual_seed(derived_seed(self._secret, "changed weights"))
-        changed = copy.deepcopy(self.model)
         form, tensors = self.draw(Trial("", DRAWS + 3))
         torch.manual_seed(derived_seed(self._secret, "changed weights", 2))
-        moving = [parameter for parameter in changed.parameters() if parameter.is_floating_point()]
-        for parameter in moving:
-            parameter.copy_(variations.moved(parameter, 1.0))
-        # Each call costs two of the reference, so that of many weights only the first are amplified.
-        for parameter in moving[:_MOST_AMPLIFIED]:
-            plain = parameter.clone()
+        return emphasis.changed(self.model, self._runs(form), tensors)
 
-            def answers(value: torch.Tensor, parameter: torch.Tensor = parameter) -> list[torch.Tensor] | None:
-                parameter.copy_(value)
-                return self._finite_answers(changed, form, tensors)
-
+    def _runs(self, form: Any) -> emphasis.Run:
+        def run(model: torch.nn.Module, tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
             try:
-                chosen, seen = variations.amplified(answers, lambda factor, plain=plain: plain * factor)  # type: ignore[misc]
-            except torch.OutOfMemoryError:
-                chosen, seen = plain, 0.0
-            parameter.copy_(chosen if seen == seen else plain)
-        return changed
+                _, outputs = self._forward(model, form, [tensor.clone() for tensor in tensors])
+            except (TaskProblem, torch.OutOfMemoryError):
+                return None
+            return outputs if all(map(_finite, outputs)) else None
 
-    def _finite_answers(
-        self, model: torch.nn.Module, form: Any, tensors: list[torch.Tensor]
-    ) -> list[torch.Tensor] | None:
-        try:
-            _, outputs = self._forward(model, form, [tensor.clone() for tensor in tensors])
-        except (TaskProblem, torch.OutOfMemoryError):
-            return None
-        return outputs if all(map(_finite, outputs)) else None
+        return run
 
     def trials(self) -> tuple[Trial, ...]:
         """Everything that a candidate must answer for, changed weights last.
@@ -247,51 +138,30 @@ class Reference:
             if self._trials is None:
                 self._trials = (
                     *TRIALS[:-1],
-                    _TRAINING if self.question(_EVALUATING) is None else _EVALUATING,
+                    TRAINING if self.question(EVALUATING) is None else EVALUATING,
                     *self._amplified_trials(),
                     TRIALS[-1],
                 )
             return self._trials
 
     def _amplified_trials(self) -> list[Trial]:
-        form, tensors = self.draw(Trial("", _AMPLIFIED_DRAW))
+        form, tensors = self.draw(Trial("", AMPLIFIED_DRAW))
         found = []
         with torch.no_grad():
-            for index, tensor in enumerate(tensors[:_MOST_AMPLIFIED]):
-                if not tensor.is_floating_point() or tensor.numel() < 2:
-                    continue
-
-                def answers(value: torch.Tensor, index: int = index) -> list[torch.Tensor] | None:
-                    return self._finite_answers(self.model, form, [*tensors[:index], value, *tensors[index + 1 :]])
-
+            for index in range(len(tensors[: emphasis.MOST_AMPLIFIED])):
                 torch.manual_seed(derived_seed(self._secret, "amplified", index))
-                try:
-                    if variations.effect(answers, tensor) >= variations.VISIBLE:
-                        continue
-                    chosen, seen = variations.amplified(answers, lambda factor, tensor=tensor: tensor * factor)  # type: ignore[misc]
-                except torch.OutOfMemoryError:
-                    continue
-                if seen > 0 and not torch.equal(chosen, tensor):
+                chosen = emphasis.amplified_input(self.model, self._runs(form), tensors, index)
+                if chosen is not None:
                     self._chosen[index] = chosen
-                    found.append(Trial(f"input {index} amplified", _AMPLIFIED_DRAW, amplified=index))
+                    found.append(Trial(f"input {index} amplified", AMPLIFIED_DRAW, amplified=index))
         return found
 
     def shows(self, name: str) -> bool:
         """Whether right answers prove that a weight, as it is at first, was used: it clearly shows in them."""
         with self._lock, torch.no_grad():
             if name not in self._shown:
-                trying = copy.deepcopy(self.model)
-                weight = (dict(trying.named_parameters()) | dict(trying.named_buffers()))[name]
                 form, tensors = self.draw(TRIALS[0])
-
-                def answers(value: torch.Tensor) -> list[torch.Tensor] | None:
-                    weight.copy_(value)
-                    return self._finite_answers(trying, form, tensors)
-
-                # A buffer that the reference does not read in its mode need not be there at all.
-                moves = not variations.effect(answers, variations.moved(weight.double(), 8.0).to(weight.dtype)) <= 0.0
-                weight.copy_((dict(self.model.named_parameters()) | dict(self.model.named_buffers()))[name])
-                self._shown[name] = not moves or variations.effect(answers, weight.clone()) >= _SHOWS
+                self._shown[name] = emphasis.shows(self.model, self._runs(form), tensors, name)
             return self._shown[name]
 
     @property
