@@ -38,7 +38,7 @@ def flush_buffer(device: torch.device) -> torch.Tensor:
 
 
 def captured(call: Call, sets: int) -> Call:
-    """The call recorded as one CUDA graph for each set of inputs, and replayed; the inputs must stay alive meanwhile."""
+    """The call recorded as one CUDA graph for each set of inputs, and replayed; the inputs must outlive it."""
     for index in range(sets):
         call(index)
     _synchronize()
