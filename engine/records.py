@@ -141,6 +141,44 @@ class CommandState(StrEnum):
     RETRACTED = "retracted"
 
 
+class CallState(StrEnum):
+    """Where a request to a model stands; `interrupted` means that nobody waited for its end."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class CallFailure(StrEnum):
+    """Why a request to a model brought nothing usable."""
+
+    RATE_LIMITED = "rate_limited"
+    NO_QUOTA = "no_quota"
+    SERVER_ERROR = "server_error"
+    TIMEOUT = "timeout"
+    DEADLINE = "deadline"
+    UNREACHABLE = "unreachable"
+    DROPPED = "dropped"
+    NO_ACCESS = "no_access"
+    NOT_FOUND = "not_found"
+    BAD_REQUEST = "bad_request"
+    CONTEXT_OVERFLOW = "context_overflow"
+    MALFORMED = "malformed"
+    WRONG_CONTENT_TYPE = "wrong_content_type"
+    EMPTY = "empty"
+    REFUSED = "refused"
+    CUT_OFF = "cut_off"
+    NO_CODE = "no_code"
+    NO_ENTRY_POINT = "no_entry_point"
+    TWO_CLASSES = "two_classes"
+    EDIT_NOT_FOUND = "edit_not_found"
+    EDIT_AMBIGUOUS = "edit_ambiguous"
+    EDIT_MALFORMED = "edit_malformed"
+    NO_CHANGE = "no_change"
+    OUT_OF_MONEY = "out_of_money"
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One set of shapes of a task.
@@ -326,3 +364,64 @@ class Command:
     author: str
     created_at: float
     answered_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of one request to a model.
+
+    `output` includes `reasoning`; `input` includes `cached` and `cache_written`. `reported` is False where the
+    server did not say, and the figures are estimates.
+    """
+
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cached: int = 0
+    cache_written: int = 0
+    reported: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One request to a model: for which candidate, by which prompt, and what it brought and cost.
+
+    `template` and `version` name the prompt's template, `skills` the rules in it as name and revision, `dropped` what
+    was left out to fit. Money is in US dollars, None where the model's price is not known.
+    """
+
+    id: int
+    run: int
+    candidate: int
+    state: CallState
+    model: str
+    destination: str
+    template: str
+    version: int
+    attempt: int
+    usage: Usage
+    reserved_usd: float | None
+    cost_usd: float | None
+    failure: CallFailure | None
+    detail: str
+    skills: tuple[tuple[str, int], ...]
+    dropped: tuple[str, ...]
+    started_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a run has asked of models. Money in US dollars: `usd` is spent, `reserved_usd` is held for open requests.
+
+    `unpriced` counts the requests whose price is not known, `failures` those that brought nothing usable, by cause.
+    """
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_reasoning: int = 0
+    usd: float = 0.0
+    reserved_usd: float = 0.0
+    unpriced: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)

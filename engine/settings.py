@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -40,6 +41,68 @@ class PolicySettings(BaseModel):
     reward: Literal["log", "paper"] = "log"
 
 
+class Price(BaseModel):
+    """What a model costs, in US dollars a million tokens; `as_of` is the day the figures were read.
+
+    Tokens read from or written to the server's cache cost as much as any other where no price is given for them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+    cached: Annotated[float, Field(ge=0)] | None = None
+    cache_write: Annotated[float, Field(ge=0)] | None = None
+    as_of: str = ""
+
+
+class LlmSettings(BaseModel):
+    """Which model proposes, where it is, and how it is asked. The key is never a setting: `OPENAI_API_KEY` holds it.
+
+    `prompt_tokens` bounds each prompt, `max_output_tokens` each answer, the model's reasoning included. `deadline` is
+    what one request may take in all, `silence` how long its server may say nothing, both in seconds. `retries` counts
+    those on 429, 5xx and connections that fail. `reasoning_effort` marks a reasoning model, which takes no temperature.
+    `notes` is the engineer's own text for every prompt.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = ""
+    base_url: str = ""
+    api: Literal["chat", "responses"] = "chat"
+    azure_endpoint: str = ""
+    azure_api_version: str = "2024-10-21"
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    prompt_tokens: Annotated[int, Field(ge=500)] = 24_000
+    max_output_tokens: Annotated[int, Field(ge=50)] = 16_000
+    deadline: Annotated[float, Field(gt=0)] = 600.0
+    silence: Annotated[float, Field(gt=0)] = 120.0
+    retries: Annotated[int, Field(ge=0, le=10)] = 3
+    price: Price | None = None
+    notes: Annotated[str, Field(max_length=100_000)] = ""
+
+    @field_validator("base_url", "azure_endpoint")
+    @classmethod
+    def _plain_address(cls, value: str) -> str:
+        if not value:
+            return value
+        address = urlsplit(value)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError("write an address such as http://localhost:8000/v1")
+        if address.username or address.password or address.query:
+            raise ValueError("leave keys and passwords out of the address; OPENAI_API_KEY holds the key")
+        return value
+
+    @model_validator(mode="after")
+    def _no_temperature_for_reasoning(self) -> Self:
+        if self.reasoning_effort is not None and self.temperature is not None:
+            raise ValueError("a reasoning model takes no temperature: set reasoning_effort or temperature, not both")
+        if self.azure_endpoint and self.base_url:
+            raise ValueError("set base_url or azure_endpoint, not both")
+        return self
+
+
 class RunSettings(BaseModel):
     """Everything that decides how one search goes. Times are in seconds."""
 
@@ -47,7 +110,10 @@ class RunSettings(BaseModel):
 
     budget: Annotated[int, Field(ge=1, le=1_000_000)] = 30
     max_time: Annotated[float, Field(gt=0)] | None = None
-    proposer: Literal["auto", "compiler"] = "auto"
+    max_cost: Annotated[float, Field(gt=0)] | None = None
+    proposer: Literal["auto", "compiler", "llm", "mixed"] = "auto"
+    llm: LlmSettings = LlmSettings()
+    skills: str = "active"
     seed: int = 0
     gate: Gate = Gate.NONE
     max_waiting: Annotated[int, Field(ge=1)] = 8
@@ -72,6 +138,7 @@ class Settings(BaseSettings):
     db: Path = Path("runs.db")
     ascii: bool = False
     run: RunSettings = RunSettings()
+    prices: dict[str, Price] = {}
 
     @classmethod
     def settings_customise_sources(
@@ -130,5 +197,6 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"]) or "settings"
     value = problem.get("input")
-    shown = f" (got {value!r})" if not isinstance(value, dict) else ""
+    secret = any(word in where.lower() for word in ("key", "token", "password", "url", "endpoint"))
+    shown = f" (got {value!r})" if not isinstance(value, dict) and not secret else ""
     return f"the setting {where} is wrong: {problem['msg']}{shown}"

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Protocol
 
 from engine.judging.facts import MachineError
-from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposer
+from engine.proposing.prices import most_usd
+from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposer, ProposerUnavailable
 from engine.records import Candidate, CandidateState, Evaluation, Gate, ProposerKind, RunState, Step, Verdict
+from engine.search.context import choose_context
 from engine.search.policy import Choice, choose, generator
 from engine.search.reward import reward
 from engine.search.snapshot import ROOT, take_snapshot
@@ -47,6 +50,7 @@ class SearchLoop:
         self._settings = settings
         self._evaluating: dict[int, asyncio.Task[None]] = {}
         self._proposing: dict[int, asyncio.Task[None]] = {}
+        self._unavailable = ""
 
     async def run(self) -> None:
         """Searches until the budget, the time or the tree is used up, or a person stops it."""
@@ -75,6 +79,8 @@ class SearchLoop:
         self._start_evaluations(candidates)
         if self._settings.max_time is not None and run.active_seconds >= self._settings.max_time:
             return self._wind_down(candidates, "time", f"the time of {self._settings.max_time:.0f} s is used up")
+        if self._unavailable:
+            return self._give_up(candidates)
         counted = [candidate for candidate in candidates if _counts(candidate)]
         judged = sum(candidate.state in (CandidateState.EVALUATED, CandidateState.FAILED) for candidate in counted)
         if len(counted) >= run.budget:
@@ -95,9 +101,13 @@ class SearchLoop:
                 return False
             reason = self._proposer.exhausted(None, Step.STRUCTURAL) or "nothing is left to offer"
             return self._store.finish(reason, "exhausted")
+        short = self._short_of_money(choice.step)
+        if short is not None:
+            return False if under_way or waiting else self._wind_down(candidates, "cost", short)
         parent = next((c for c in candidates if c.number == choice.parent), None)
         number = self._store.add_candidate(parent, choice.step, self._proposer.kind, choice.why)
-        self._ask(number, parent.number if parent else None, choice.step)
+        (candidate,) = (c for c in self._store.candidates(CandidateState.PROPOSING) if c.number == number)
+        self._ask(candidate)
         return False
 
     def _choose(self, candidates: list[Candidate]) -> Choice | None:
@@ -112,7 +122,10 @@ class SearchLoop:
             parent = None if choice.parent == ROOT else choice.parent
             reason = self._proposer.exhausted(parent, choice.step)
             if reason is None:
-                return choice
+                draw = generator(self._settings.seed, f"context of {next_number}")
+                pool = self._settings.policy.context_pool
+                context = choose_context(snapshot, choice.parent, choice.step, pool, draw)
+                return replace(choice, why={**choice.why, "context": asdict(context)})
             exhausted.add((choice.parent, choice.step))
             self._store.add_exhaustion(parent, choice.step, reason)
 
@@ -122,17 +135,21 @@ class SearchLoop:
         """Asks for proposals that an engine which died had asked for; they draw what they would have drawn."""
         for candidate in candidates:
             if candidate.state is CandidateState.PROPOSING and candidate.number not in self._proposing:
-                self._ask(candidate.number, candidate.parent, candidate.step)
+                self._ask(candidate)
 
-    def _ask(self, number: int, parent: int | None, step: Step) -> None:
+    def _ask(self, candidate: Candidate) -> None:
+        number = candidate.number
         random = generator(self._settings.seed, -number)
-        request = ProposalRequest(number, parent, step, random)
+        context = tuple(self._store.why(number).get("context", {}).get("numbers", ()))
+        request = ProposalRequest(number, candidate.parent, candidate.step, random, candidate.proposer, context)
         self._proposing[number] = asyncio.create_task(self._propose(request))
 
     async def _propose(self, request: ProposalRequest) -> None:
         try:
             proposed = await self._proposer.propose(request)
         except ProposalFailed as failure:
+            if isinstance(failure, ProposerUnavailable):
+                self._unavailable = str(failure)
             self._store.proposal_failed(request.number, str(failure), failure.tried)
             return
         gate = self._settings.gate
@@ -181,6 +198,26 @@ class SearchLoop:
         if any(candidate.state in _OPEN for candidate in candidates):
             return False
         return self._store.finish(reason, ended_by)
+
+    def _give_up(self, candidates: list[Candidate]) -> bool:
+        """Judges what was already made, then fails the run: it can be resumed once the proposer can be had again."""
+        if any(candidate.state in _OPEN for candidate in candidates):
+            return False
+        self._store.set_state(RunState.FAILED, self._unavailable, ended_by="proposer")
+        return True
+
+    def _short_of_money(self, step: Step) -> str | None:
+        """One sentence if what is left of the money may not cover another proposal; open requests count in full."""
+        limit, most = self._settings.max_cost, None
+        if limit is not None and self._proposer.kind is ProposerKind.LLM:
+            most = most_usd(self._settings.llm, step)
+        if limit is None or most is None:
+            return None
+        spent = self._store.ledger.spending()
+        left = limit - spent.usd - spent.reserved_usd
+        if most <= left:
+            return None
+        return f"${spent.usd:.4f} of ${limit:g} is spent, and another proposal may cost up to ${most:.4f}"
 
     # Waiting and cancelling
 

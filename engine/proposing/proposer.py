@@ -22,33 +22,45 @@ class ProposalFailed(Exception):
         self.tried = tuple(tried)
 
 
+class ProposerUnavailable(ProposalFailed):
+    """No proposal can be had any more until a person sees to it: a wrong key, an absent server."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProposalRequest:
-    """One request: `number` is the candidate to make, `parent` its parent or None for the root."""
+    """One request: `number` is the candidate to make, `parent` its parent or None for the root.
+
+    `proposer` is who was chosen to make it, `context` the candidates that the policy picked to learn from, in the
+    order in which they are to be shown.
+    """
 
     number: int
     parent: int | None
     step: Step
     random: Random
+    proposer: ProposerKind = ProposerKind.COMPILER
+    context: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """What a proposer made: a module's text, its one-line idea, and how to make it again.
+    """What a proposer made: a module's text, its one-line idea, and how to make it again if there is a recipe.
 
     `tried` holds the recipes that were tried before and could not be written.
     """
 
     source: str
     idea: str
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, Any] | None = None
     tried: tuple[Mapping[str, Any], ...] = ()
 
 
 class Proposer(Protocol):
-    """Makes candidates. One call at a time; everything offered is offered once."""
+    """Makes candidates, several at a time if asked to; everything offered is offered once."""
 
-    kind: ProposerKind
+    @property
+    def kind(self) -> ProposerKind:
+        """Who makes the next candidate."""
 
     def exhausted(self, parent: int | None, step: Step) -> str | None:
         """One sentence if there is nothing more to offer for a parent and step, else None."""

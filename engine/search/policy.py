@@ -25,7 +25,7 @@ class Choice:
     why: Mapping[str, Any]
 
 
-def generator(seed: int, expansion: int) -> Random:
+def generator(seed: int, expansion: int | str) -> Random:
     """The generator of one expansion: the same seed and number give the same draws after any interruption."""
     return Random(f"kernelgrove:{seed}:{expansion}")
 

@@ -58,15 +58,21 @@ def open_writable(path: Path) -> Database:
 def open_read_only(path: Path) -> sqlite3.Connection:
     """Opens an existing database for reading only; rows come as `sqlite3.Row`.
 
+    One that an older version wrote is brought up to date first.
+
     Raises:
-        StoreError: the file is missing, is no database, or was written by a newer version.
+        StoreError: the file is missing, is no database, was written by a newer version, or by an older one and cannot
+            be written.
     """
     if not path.exists():
         raise StoreError(f"there is no database at {path}; start a run first, or name one with --db")
     try:
         connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, isolation_level=None)
         _prepare(connection)
-        _refuse_newer_schema(Database(connection), path)
+        db = Database(connection)
+        _refuse_newer_schema(db, path)
+        if MIGRATIONS.pending(db) or SKILL_MIGRATIONS.pending(db):
+            open_writable(path).close()
     except sqlite3.DatabaseError as error:
         raise _plain(error, path) from error
     connection.row_factory = sqlite3.Row

@@ -10,8 +10,14 @@ import os
 import socket
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from sqlite_utils import Database
+
+from engine.store.database import transaction
 
 STALE_AFTER_S = 30.0
 """An engine on another host counts as dead after this many seconds without a heartbeat."""
@@ -116,3 +122,15 @@ def check(connection: sqlite3.Connection, run: int, epoch: int) -> None:
     row = connection.execute("SELECT epoch, released FROM leases WHERE run = ?", (run,)).fetchone()
     if row is None or row[0] != epoch or row[1]:
         raise LeaseLost(f"another engine has taken over run {run}")
+
+
+@contextmanager
+def leased(db: Database, run: int, epoch: int) -> Iterator[sqlite3.Connection]:
+    """Runs the block in one write transaction of the engine that holds the run's lease.
+
+    Raises:
+        LeaseLost: another engine has taken over.
+    """
+    with transaction(db) as connection:
+        check(connection, run, epoch)
+        yield connection

@@ -225,3 +225,50 @@ def m001_first_schema(db: Database) -> None:
     for statement in _FIRST_SCHEMA.split(";\n"):
         if statement.strip():
             db.execute(statement)
+
+
+_MODEL_CALLS = """
+CREATE TABLE model_calls (
+    id INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    candidate INTEGER NOT NULL,
+    proposal INTEGER NOT NULL REFERENCES proposals(id),
+    state TEXT NOT NULL,
+    model TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    template TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    prompt_hash TEXT NOT NULL REFERENCES texts(hash),
+    skills TEXT NOT NULL DEFAULT '[]',
+    dropped TEXT NOT NULL DEFAULT '[]',
+    partial TEXT NOT NULL DEFAULT '',
+    response_hash TEXT REFERENCES texts(hash),
+    usage TEXT NOT NULL DEFAULT '{}',
+    tokens_in INTEGER NOT NULL DEFAULT 0,
+    tokens_out INTEGER NOT NULL DEFAULT 0,
+    tokens_reasoning INTEGER NOT NULL DEFAULT 0,
+    reserved_usd REAL,
+    cost_usd REAL,
+    failure TEXT,
+    detail TEXT NOT NULL DEFAULT '',
+    started_at REAL NOT NULL,
+    ended_at REAL,
+    FOREIGN KEY (run, candidate) REFERENCES candidates(run, number)
+);
+CREATE INDEX model_calls_by_candidate ON model_calls(run, candidate, id);
+CREATE INDEX model_calls_spending ON model_calls(
+    run, state, failure, tokens_in, tokens_out, tokens_reasoning, cost_usd, reserved_usd
+);
+"""
+
+
+@MIGRATIONS()
+def m002_model_calls(db: Database) -> None:
+    """Adds the requests to models: prompts and answers by their hashes, tokens, and money in US dollars.
+
+    Until a request has ended, `partial` holds what has been written of its answer and `reserved_usd` what it may cost.
+    """
+    for statement in _MODEL_CALLS.split(";\n"):
+        if statement.strip():
+            db.execute(statement)

@@ -13,8 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from engine.events import RecordedEvent, from_json
-from engine.records import Candidate, CandidateState, Command, CommandState, Evaluation, Run, Task, Verdict
-from engine.store import lease
+from engine.records import (
+    Candidate,
+    CandidateState,
+    Command,
+    CommandState,
+    Evaluation,
+    ModelCall,
+    Run,
+    Spending,
+    Task,
+    Verdict,
+)
+from engine.store import lease, ledger, steering
 from engine.store.database import open_read_only
 from engine.store.rows import (
     RUN_QUERY,
@@ -175,6 +186,28 @@ class Reader:
             row["started_at"],
             row["ended_at"],
         )
+
+    # Requests to models
+
+    def calls(self, run: int, number: int) -> list[ModelCall]:
+        """The requests made to a model for a candidate, oldest first."""
+        return ledger.calls_of(self._connection, run, number)
+
+    def prompt(self, call: int) -> list[tuple[str, str]]:
+        """The messages that a request sent, each with its role, exactly as they were sent."""
+        return ledger.prompt_of(self._connection, call)
+
+    def response(self, call: int) -> str:
+        """What a request brought, or what has been written of it so far."""
+        return ledger.response_of(self._connection, call)
+
+    def spending(self, run: int) -> Spending:
+        """What a run has asked of models, in tokens and money."""
+        return ledger.spending_of(self._connection, run)
+
+    def hints(self, run: int, number: int | None) -> list[str]:
+        """What people hinted for the run, and for a candidate or one that it grew from, oldest first."""
+        return steering.hints(self._connection, run, number)
 
     # Events and commands
 

@@ -10,8 +10,8 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from engine.store import baselines as kept_baselines
 from engine.store import lease, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
+from engine.store.ledger import Ledger, close_calls
 from engine.store.rows import (
     RUN_QUERY,
     candidate_from,
@@ -65,6 +66,7 @@ class RunStore:
         self._connection.row_factory = sqlite3.Row
         self.run_id = run
         self.epoch = epoch
+        self.ledger = Ledger(db, run, epoch)
         self._beat_at = time.monotonic()
 
     @classmethod
@@ -85,11 +87,8 @@ class RunStore:
             _put_back(connection, run)
         return cls(db, run, epoch)
 
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
-        with transaction(self._db) as connection:
-            lease.check(connection, self.run_id, self.epoch)
-            yield connection
+    def _write(self) -> AbstractContextManager[sqlite3.Connection]:
+        return lease.leased(self._db, self.run_id, self.epoch)
 
     def _tell(self, connection: sqlite3.Connection, event: Event) -> None:
         record(connection, self.run_id, event)
@@ -215,6 +214,13 @@ class RunStore:
         )
         return [recipe for row in rows for recipe in json.loads(row[0])]
 
+    def why(self, number: int) -> Mapping[str, Any]:
+        """Why a candidate was asked for, as it was written down before it was."""
+        row = self._connection.execute(
+            "SELECT why FROM proposals WHERE run = ? AND candidate = ? ORDER BY id DESC LIMIT 1", (self.run_id, number)
+        ).fetchone()
+        return {} if row is None else dict(json.loads(row[0]))
+
     def source(self, number: int) -> str:
         """A candidate's text."""
         row = self._connection.execute(
@@ -262,7 +268,7 @@ class RunStore:
         number: int,
         source: str,
         idea: str,
-        recipe: Mapping[str, Any],
+        recipe: Mapping[str, Any] | None,
         gated: bool,
         *,
         tried: Sequence[Mapping[str, Any]] = (),
@@ -276,8 +282,15 @@ class RunStore:
             source_hash = put_text(connection, source)
             connection.execute(
                 "UPDATE proposals SET state = iif(state = 'open', 'answered', state), recipe = ?, response_hash = ?,"
-                " request = ?, ended_at = ? WHERE run = ? AND candidate = ? AND recipe IS NULL",
-                (json.dumps(recipe), source_hash, _request(tried), time.time(), self.run_id, number),
+                " request = ?, ended_at = ? WHERE run = ? AND candidate = ? AND response_hash IS NULL",
+                (
+                    json.dumps(recipe) if recipe is not None else None,
+                    source_hash,
+                    _request(tried),
+                    time.time(),
+                    self.run_id,
+                    number,
+                ),
             )
             twin = connection.execute(
                 "SELECT min(number) FROM candidates WHERE run = ? AND source_hash = ? AND number != ?",
@@ -447,7 +460,11 @@ class RunStore:
 
 
 def _put_back(connection: sqlite3.Connection, run: int) -> None:
-    """Queues again what was being judged; a proposal that was being made stays to be asked for again."""
+    """Queues again what was being judged; a proposal that was being made stays to be asked for again.
+
+    Requests to models that were under way have been paid for and are lost.
+    """
+    close_calls(connection, run)
     rows = connection.execute(
         "SELECT number FROM candidates WHERE run = ? AND state = ?", (run, CandidateState.EVALUATING)
     ).fetchall()

@@ -14,6 +14,7 @@ from typing import Any, assert_never
 from engine.events import BestChanged, CandidateFlagged, CandidateMoved, CommandAnswered, RunChanged
 from engine.records import INELIGIBLE_LABELS, CandidateState, Command, CommandKind, CommandState, RunState
 from engine.store.journal import record
+from engine.store.ledger import close_calls
 
 WAITING = (CandidateState.PROPOSING, CandidateState.AWAITING_APPROVAL, CandidateState.QUEUED, CandidateState.EVALUATING)
 PRUNED_REASON = "pruned"
@@ -195,6 +196,7 @@ def abandon(connection: sqlite3.Connection, run: int, number: int, reason: str) 
     if not move(connection, run, number, WAITING, CandidateState.ABANDONED, reason):
         return
     void_evaluation(connection, run, number)
+    close_calls(connection, run, number)
     connection.execute(
         "UPDATE proposals SET state = 'interrupted', failure = ?, ended_at = ?"
         " WHERE run = ? AND candidate = ? AND state = 'open'",
@@ -213,6 +215,18 @@ def void_evaluation(connection: sqlite3.Connection, run: int, number: int) -> No
 def subtree(connection: sqlite3.Connection, run: int, number: int) -> list[int]:
     """The numbers of a candidate and all that grew from it."""
     rows = connection.execute(_SUBTREE + "SELECT number FROM subtree", {"run": run, "number": number}).fetchall()
+    return [row[0] for row in rows]
+
+
+def hints(connection: sqlite3.Connection, run: int, number: int | None) -> list[str]:
+    """What people hinted for the whole run, and for a candidate or one that it grew from, oldest first."""
+    rows = connection.execute(
+        "WITH RECURSIVE above(number) AS (SELECT :number UNION ALL SELECT candidates.parent FROM candidates"
+        " JOIN above ON candidates.number = above.number WHERE candidates.run = :run)"
+        " SELECT argument FROM commands WHERE run = :run AND kind = 'hint' AND state = :done"
+        " AND (candidate IS NULL OR candidate IN above) ORDER BY id",
+        {"run": run, "number": number, "done": CommandState.DONE},
+    ).fetchall()
     return [row[0] for row in rows]
 
 

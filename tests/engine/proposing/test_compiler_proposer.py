@@ -76,10 +76,15 @@ async def test_each_structure_and_each_variation_is_offered_once_and_then_it_is_
     assert proposer.exhausted(1, Step.LOCAL) == "every variation of 1 has been offered"
 
 
+def recipe(proposed: Proposed) -> Recipe:
+    assert proposed.recipe is not None
+    return proposed.recipe
+
+
 async def test_the_search_starts_where_the_compiler_ends() -> None:
     for seed in range(5):
         first = await make(ScriptedLowering()).propose(request(1, seed=seed))
-        assert first.recipe["structure"] == "inductor/default"
+        assert recipe(first)["structure"] == "inductor/default"
 
 
 async def test_a_strict_run_is_not_offered_rounded_products() -> None:
@@ -96,8 +101,8 @@ async def test_after_an_interruption_it_offers_what_it_would_have_offered(cut: i
     before = whole[:cut]
     resumed = make(
         lowering(),
-        {number: proposed.recipe for number, proposed in enumerate(before, 1)},
-        [recipe for proposed in before for recipe in proposed.tried],
+        {number: recipe(proposed) for number, proposed in enumerate(before, 1)},
+        [tried for proposed in before for tried in proposed.tried],
     )
     assert [p.source for p in await everything(resumed, cut + 1)] == [p.source for p in whole[cut:]]
 
@@ -107,7 +112,7 @@ async def test_what_could_not_be_written_is_named_and_not_tried_again() -> None:
     proposer = make(lowering)
     with pytest.raises(ProposalFailed, match="cannot be written") as failed:
         await proposer.propose(request(1))
-    assert {recipe["structure"] for recipe in failed.value.tried} == {structure.name for structure in STRUCTURES}
+    assert {tried["structure"] for tried in failed.value.tried} == {structure.name for structure in STRUCTURES}
     resumed = make(lowering, tried=failed.value.tried)
     assert resumed.exhausted(None, Step.STRUCTURAL) == "all 4 structures have been offered"
 
@@ -122,7 +127,7 @@ async def test_a_request_that_was_cut_takes_nothing_away() -> None:
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     lowering.held.set()
-    assert (await proposer.propose(request(2))).recipe["structure"] == "inductor/default"
+    assert recipe(await proposer.propose(request(2)))["structure"] == "inductor/default"
 
 
 def test_a_task_that_cannot_be_lowered_says_why() -> None:

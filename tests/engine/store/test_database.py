@@ -6,10 +6,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlite_utils import Database
 
+from engine.records import Spending
 from engine.store.control import Control
 from engine.store.database import StoreError, file_system_of, open_read_only, open_writable
+from engine.store.migrations import MIGRATIONS
 from engine.store.reader import Reader
+from skills.migrations import MIGRATIONS as SKILL_MIGRATIONS
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(db: Path) -> None:
@@ -31,6 +35,23 @@ def test_a_newer_schema_is_refused_by_readers_and_writers_and_left_alone(db: Pat
             open_it(db)
     assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
     connection.close()
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date_by_whoever_opens_it(db: Path) -> None:
+    old = Database(sqlite3.connect(db, isolation_level=None))
+    MIGRATIONS.apply(old, stop_before="m002_model_calls")
+    SKILL_MIGRATIONS.apply(old)
+    old.execute("INSERT INTO texts VALUES ('h', 'softmax')")
+    old.execute("INSERT INTO tasks VALUES (1, 'softmax', '', '', '', 'h', NULL)")
+    old.execute(
+        "INSERT INTO runs (id, name, task, state, settings, budget, seed, judge_seed, created_at)"
+        " VALUES (1, 'old', 1, 'done', '{\"budget\": 3}', 3, 0, 0, 0)"
+    )
+    old.close()
+    with Reader(db) as reader:
+        assert [overview.run.name for overview in reader.runs()] == ["old"]
+        assert reader.spending(1) == Spending()
+        assert reader.calls(1, 1) == []
 
 
 def test_a_missing_database_is_not_created_by_reading(db: Path) -> None:
