@@ -12,6 +12,7 @@ from engine.judging.facts import TaskFacts
 from engine.loop.launch import LaunchError, launch
 from engine.loop.process import judge_settings
 from engine.records import CommandKind, CommandState, Evaluation, RunState, Task
+from engine.search.policies import find_policy
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader
@@ -24,9 +25,11 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> in
     """Makes a run and starts its engine; returns the run's number.
 
     Raises:
+        SettingsError: there is no such policy.
         StoreError: the database cannot be used.
         LaunchError: the engine did not start; the run is kept as failed.
     """
+    find_policy(settings.policy.name)
     with Control(db) as control:
         run = control.create_run(task, settings, name)
     try:

@@ -326,7 +326,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One node of the tree, numbered from 1 within its run; `parent` None means the root."""
+    """One node of the tree, numbered from 1 within its run; `parent` None means the root.
+
+    `novelty` is how far a structural step is from what the pool held, from 0 (the same) to 1.
+    """
 
     run: int
     number: int
@@ -344,6 +347,7 @@ class Candidate:
     speedup: float | None = None
     reward: float | None = None
     duplicate_of: int | None = None
+    novelty: float | None = None
     pruned: bool = False
     pinned: bool = False
     created_at: float = 0.0

@@ -17,10 +17,11 @@ from engine.judging.facts import MachineError
 from engine.proposing.prices import most_usd
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposer, ProposerUnavailable
 from engine.records import Candidate, CandidateState, Evaluation, Gate, ProposerKind, RunState, Step, Verdict
-from engine.search.context import choose_context
-from engine.search.policy import Choice, choose, generator
+from engine.search.choice import Choice, generator
+from engine.search.context import Context, choose_context
+from engine.search.policies import find_policy
 from engine.search.reward import reward
-from engine.search.snapshot import ROOT, take_snapshot
+from engine.search.snapshot import ROOT, Snapshot, allowed_steps, take_snapshot
 from engine.settings import RunSettings
 from engine.store.run_store import RunStore
 from engine.tasks.catalogue import TaskError
@@ -48,6 +49,7 @@ class SearchLoop:
         self._judge = judge
         self._proposer = proposer
         self._settings = settings
+        self._policy = find_policy(settings.policy.name)
         self._evaluating: dict[int, asyncio.Task[None]] = {}
         self._proposing: dict[int, asyncio.Task[None]] = {}
         self._unavailable = ""
@@ -115,19 +117,25 @@ class SearchLoop:
         exhausted = self._store.exhaustions()
         next_number = max((candidate.number for candidate in candidates), default=0) + 1
         while True:
-            snapshot = take_snapshot(candidates, exhausted)
-            choice = choose(snapshot, self._settings.policy, generator(self._settings.seed, next_number))
+            snapshot = take_snapshot(candidates, exhausted, allowed_steps(self._settings.policy))
+            choice = self._policy(snapshot, self._settings.policy, generator(self._settings.seed, next_number))
             if choice is None:
                 return None
             parent = None if choice.parent == ROOT else choice.parent
             reason = self._proposer.exhausted(parent, choice.step)
             if reason is None:
-                draw = generator(self._settings.seed, f"context of {next_number}")
-                pool = self._settings.policy.context_pool
-                context = choose_context(snapshot, choice.parent, choice.step, pool, draw)
-                return replace(choice, why={**choice.why, "context": asdict(context)})
+                return replace(
+                    choice, why={**choice.why, "context": asdict(self._context(snapshot, choice, next_number))}
+                )
             exhausted.add((choice.parent, choice.step))
             self._store.add_exhaustion(parent, choice.step, reason)
+
+    def _context(self, snapshot: Snapshot, choice: Choice, number: int) -> Context:
+        """What the proposer of a candidate is shown: what the policy wants, else what is usual for the step."""
+        if choice.context is not None:
+            return Context(choice.context, f"chosen by {self._settings.policy.name}")
+        draw = generator(self._settings.seed, f"context of {number}")
+        return choose_context(snapshot, choice.parent, choice.step, self._settings.policy.context_pool, draw)
 
     # Proposals
 

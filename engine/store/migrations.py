@@ -222,9 +222,7 @@ LEFT JOIN texts ON texts.hash = candidates.source_hash;
 @MIGRATIONS()
 def m001_first_schema(db: Database) -> None:
     """Creates everything of the first version. `exhaustions.parent` is 0 for the root."""
-    for statement in _FIRST_SCHEMA.split(";\n"):
-        if statement.strip():
-            db.execute(statement)
+    _execute(db, _FIRST_SCHEMA)
 
 
 _MODEL_CALLS = """
@@ -269,6 +267,42 @@ def m002_model_calls(db: Database) -> None:
 
     Until a request has ended, `partial` holds what has been written of its answer and `reserved_usd` what it may cost.
     """
-    for statement in _MODEL_CALLS.split(";\n"):
+    _execute(db, _MODEL_CALLS)
+
+
+_STEERED_SEARCH = """
+ALTER TABLE candidates ADD COLUMN novelty REAL;
+ALTER TABLE candidates ADD COLUMN pruned_by INTEGER;
+ALTER TABLE candidates ADD COLUMN retest INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE candidates ADD COLUMN low_us REAL;
+ALTER TABLE candidates ADD COLUMN high_us REAL;
+CREATE INDEX candidates_by_fingerprint ON candidates(run, fingerprint);
+
+WITH RECURSIVE cut(run, number, root) AS (
+    SELECT child.run, child.number, child.number FROM candidates AS child
+    LEFT JOIN candidates AS parent ON parent.run = child.run AND parent.number = child.parent
+    WHERE child.pruned AND NOT coalesce(parent.pruned, 0)
+    UNION ALL
+    SELECT child.run, child.number, cut.root FROM candidates AS child
+    JOIN cut ON child.run = cut.run AND child.parent = cut.number WHERE child.pruned
+)
+UPDATE candidates SET pruned_by =
+    (SELECT root FROM cut WHERE cut.run = candidates.run AND cut.number = candidates.number)
+WHERE pruned;
+"""
+
+
+@MIGRATIONS()
+def m003_steered_search(db: Database) -> None:
+    """Adds what steering a search needs.
+
+    `pruned_by` is the candidate whose pruning took this one out; `low_us` and `high_us` the 95% interval of
+    `time_us`; `retest` says that a judged candidate is to be judged again.
+    """
+    _execute(db, _STEERED_SEARCH)
+
+
+def _execute(db: Database, statements: str) -> None:
+    for statement in statements.split(";\n"):
         if statement.strip():
             db.execute(statement)

@@ -99,6 +99,7 @@ def candidate_from(row: sqlite3.Row) -> Candidate:
         speedup=row["speedup"],
         reward=row["reward"],
         duplicate_of=row["duplicate_of"],
+        novelty=row["novelty"],
         pruned=bool(row["pruned"]),
         pinned=bool(row["pinned"]),
         created_at=row["created_at"],

@@ -18,7 +18,8 @@ from tui.commands.output import print_json, run_document
 DEMO_TASK = "residual_rms_norm"
 DEMO_BUDGET = 16
 
-_POLICY_OPTIONS = ("reward",)
+_POLICY_OPTIONS = {"policy": "name", "reward": "reward", "actions": "actions", "selection": "selection"}
+"""The flags that belong to the policy's settings, with their names there."""
 
 
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,7 +29,10 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--max-time", type=float, help="Stop after this many seconds of work."),
         click.option("--seed", type=int, help="The seed of the search; the same one replays it."),
         click.option("--gate", type=click.Choice([str(gate) for gate in Gate]), help="Which steps wait for approval."),
+        click.option("--policy", help="How the search chooses; adaexplore unless another one is named."),
         click.option("--reward", type=click.Choice(["log", "paper"]), help="How a speedup becomes a reward."),
+        click.option("--actions", type=click.Choice(["both", "local", "structural"]), help="Steps that are taken."),
+        click.option("--selection", type=click.Choice(["ucb", "random", "greedy"]), help="How a node is picked."),
         click.option(
             "--allow", multiple=True, metavar="LABEL", help="A label that does not bar a candidate from best."
         ),
@@ -79,7 +83,7 @@ def _start(options: Options, task_name: str, typed: dict[str, Any]) -> int:
         raise CommandFailed("--json needs --detach or --headless, since the cockpit prints nothing")
     values = options.settings.run.model_dump()
     flags = {key: value for key, value in typed.items() if value not in (None, ())}
-    values["policy"].update({key: flags.pop(key) for key in _POLICY_OPTIONS if key in flags})
+    values["policy"].update({name: flags.pop(flag) for flag, name in _POLICY_OPTIONS.items() if flag in flags})
     settings = parse_run_settings({**values, **flags})
     task = find_task(task_name)
     run = start_run(options.settings.db, task, settings, name)

@@ -111,3 +111,29 @@ def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     with Reader(folder / "runs.db") as reader:
         assert reader.runs() == []
     assert {path.name for path in tmp_path.iterdir()} == {name}
+
+
+def test_what_was_pruned_before_is_restored_as_a_whole(tmp_path: Path) -> None:
+    db = tmp_path / "old.db"
+    connection = sqlite3.connect(db, isolation_level=None)
+    old = Database(connection)
+    MIGRATIONS.apply(old, stop_before="m003_steered_search")
+    SKILL_MIGRATIONS.apply(old)
+    connection.execute("INSERT INTO texts VALUES ('h', 'source')")
+    connection.execute("INSERT INTO tasks (name, family, format, path, source_hash) VALUES ('t', '', '', '', 'h')")
+    connection.execute(
+        "INSERT INTO runs (name, task, state, settings, budget, seed, judge_seed, created_at)"
+        " VALUES ('r', 1, 'done', '{}', 5, 0, 0, 0)"
+    )
+    connection.executemany(
+        "INSERT INTO candidates (run, number, parent, step, proposer, state, depth, pruned, created_at, changed_at)"
+        " VALUES (1, ?, ?, 'local', 'compiler', 'evaluated', 1, ?, 0, 0)",
+        [(1, None, 0), (2, 1, 1), (3, 2, 1), (4, 1, 0), (5, 4, 1)],
+    )
+    connection.close()
+    with Reader(db) as reader:
+        assert [candidate.pruned for candidate in reader.candidates(1)] == [False, True, True, False, True]
+    connection = sqlite3.connect(db)
+    taken_out_by = connection.execute("SELECT number, pruned_by FROM candidates ORDER BY number").fetchall()
+    connection.close()
+    assert taken_out_by == [(1, None), (2, 2), (3, 2), (4, None), (5, 5)]

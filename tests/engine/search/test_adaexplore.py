@@ -7,28 +7,15 @@ from random import Random
 
 import pytest
 
-from engine.records import Candidate, CandidateState, ProposerKind, Step, Verdict
-from engine.search.policy import choose, generator
+from engine.records import Candidate, CandidateState, Step, Verdict
+from engine.search.choice import generator
+from engine.search.policies.adaexplore import choose
 from engine.search.reward import reward
 from engine.search.snapshot import ROOT, Snapshot, take_snapshot
-from engine.settings import PolicySettings
+from engine.settings import PAPER_POLICY, PolicySettings
+from tests.engine.search.trees import candidate
 
-PAPER = PolicySettings(reward="paper")
-
-
-def candidate(
-    number: int,
-    parent: int | None = None,
-    value: float | None = 1.0,
-    *,
-    step: Step = Step.LOCAL,
-    state: CandidateState = CandidateState.EVALUATED,
-    pruned: bool = False,
-) -> Candidate:
-    return Candidate(
-        1, number, parent, step, ProposerKind.COMPILER, state, "", 1, reward=value, pruned=pruned,
-        verdict=Verdict.CORRECT if state is CandidateState.EVALUATED else None,
-    )  # fmt: skip
+PAPER = PAPER_POLICY
 
 
 def snapshot(*candidates: Candidate, exhausted: set[tuple[int, Step]] | None = None) -> Snapshot:
@@ -55,8 +42,8 @@ def test_an_empty_tree_grows_a_structure_at_the_root() -> None:
 def test_a_child_without_children_of_its_own_is_refined_when_it_wins() -> None:
     choice = choose(snapshot(candidate(1, value=1.0, step=Step.STRUCTURAL)), PAPER, Fixed(0.5))
     assert choice is not None
-    # One visit: ln 1 = 0, so child and expansion tie at 1.0; the tree then widens at the root.
-    assert (choice.parent, choice.step) == (ROOT, Step.STRUCTURAL)
+    # One visit: ln 1 = 0, so child and expansion tie at 1.0; the published code then descends.
+    assert (choice.parent, choice.step) == (1, Step.LOCAL)
 
 
 def test_the_terms_are_those_of_the_formula() -> None:
@@ -73,8 +60,8 @@ def test_the_terms_are_those_of_the_formula() -> None:
     assert arms[2]["bonus"] == pytest.approx(0.3 * math.sqrt(math.log(3) / 1))
     assert arms[None]["value"] == pytest.approx(1.1)
     assert arms[None]["bonus"] == pytest.approx(0.3 * math.sqrt(math.log(3) / 4))
-    # One level down, child and expansion tie; the tree widens.
-    assert choice.parent == 1
+    # One level down, child and expansion tie; the tree deepens.
+    assert choice.parent == 3
 
 
 def test_max_weight_blends_the_best_with_the_mean() -> None:
@@ -88,11 +75,12 @@ def test_max_weight_blends_the_best_with_the_mean() -> None:
 def test_a_node_with_two_local_children_gets_a_structural_one() -> None:
     tree = snapshot(
         candidate(1, value=1.6, step=Step.STRUCTURAL), candidate(2, 1, 0.05), candidate(3, 1, 0.05),
+        *(candidate(number, 2 + number % 2, 0.05) for number in range(4, 12)),
         exhausted={(ROOT, Step.STRUCTURAL)},
     )  # fmt: skip
-    choice = choose(tree, PolicySettings(exploration=0.0), Fixed(0.99))
+    choice = choose(tree, PAPER, Fixed(0.99))
     assert choice is not None
-    # Expanding 1 is worth 0.05, its children as much; the node itself is widened.
+    # With 2 children of 5 visits each, 2^2 < 5: expanding 1 wins.
     assert (choice.parent, choice.step) == (1, Step.STRUCTURAL)
 
 
