@@ -1,15 +1,16 @@
 """How the modelled time of our own templates compares with the time measured on an NVIDIA GPU.
 
-Run on a machine with a GPU: python benchmarks/model_against_device.py [--arch sm_90] [--all] [TASK ...]
+Run on a machine with a GPU: python benchmarks/model_against_device.py [--arch sm_90] [--variants 20] [TASK ...]
 
-For each built-in task, every structure of our templates (with --all also each single change of a
-parameter) is modelled as on a machine without a GPU and then measured with a cold second-level cache.
-Prints both, their ratio, and for each task the rank correlation, which is what a search needs.
+For each built-in task, every structure of our templates and single changes of its parameters are modelled as
+on a machine without a GPU and then measured with a cold second-level cache. Prints both, their ratio, and for
+each task the rank correlation, which is what a search needs.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,39 +40,47 @@ def load(path: Path, name: str) -> types.ModuleType:
     return module
 
 
-def candidates(folder: Path) -> Iterator[tuple[Path, str]]:
+def candidates(folder: Path, tasks: list[str]) -> Iterator[tuple[Path, str]]:
     for path in sorted(folder.glob("*.py")):
-        yield path, path.stem.partition("@")[0]
+        task = path.stem.partition("@")[0]
+        if task in tasks:
+            yield path, task
 
 
-def render(folder: Path, tasks: list[str], arch: str, everything: bool) -> None:
+def render(folder: Path, tasks: list[str], arch: str, most: int) -> None:
+    """Writes every structure with its defaults, and changes of one parameter, evenly spread, up to `most` in all."""
     from engine.lowering.structure import describe
     from engine.lowering.templates import structures
 
     for name in tasks:
         found, _ = structures((TASKS / f"{name}.py").read_text(), {}, arch)
-        for index, structure in enumerate(found):
-            variants = [dict(structure.defaults)]
-            if everything:
-                for key, values in structure.choices.items():
-                    variants += [{**structure.defaults, key: value} for value in values]
-            for number, parameters in enumerate(variants):
-                try:
-                    text = structure.render(parameters)
-                except ValueError:
-                    continue
-                path = folder / f"{name}@{index:02}-{number:02}.py"
-                path.write_text(text)
-                path.with_suffix(".title").write_text(f"{structure.name} {describe(parameters)}")
+        plain = [(structure, dict(structure.defaults)) for structure in found]
+        changed = [
+            (structure, {**structure.defaults, key: value})
+            for structure in found
+            for key, values in structure.choices.items()
+            for value in values
+            if value != structure.defaults[key]
+        ]
+        room = min(max(0, most - len(plain)), len(changed))
+        chosen = plain + [changed[index * len(changed) // room] for index in range(room)]
+        for number, (structure, parameters) in enumerate(chosen):
+            try:
+                text = structure.render(parameters)
+            except ValueError:
+                continue
+            path = folder / f"{name}@{number:03}.py"
+            path.write_text(text)
+            path.with_suffix(".title").write_text(f"{structure.name} {describe(parameters)}")
 
 
-def sample(folder: Path, arch: str) -> None:
+def sample(folder: Path, tasks: list[str], arch: str) -> None:
     from engine.judging.workers import emulation, large_form, launches
 
     launches.install("cpu", arch)
     emulation.enter()
     forms: dict[str, Any] = {}
-    for path, task in candidates(folder):
+    for path, task in candidates(folder, tasks):
         if task not in forms:
             forms[task] = large_form.describe(load(TASKS / f"{task}.py", task), None)
         try:
@@ -81,11 +91,11 @@ def sample(folder: Path, arch: str) -> None:
         path.with_suffix(".trace").write_text(json.dumps({**trace, "cost": forms[task].cost}))
 
 
-def model(folder: Path, arch: str) -> None:
+def model(folder: Path, tasks: list[str], arch: str) -> None:
     from engine.judging.modelled_time import modelled_time_us
     from engine.judging.workers.compiler import compile_launches
 
-    for path, _ in candidates(folder):
+    for path, _ in candidates(folder, tasks):
         if not path.with_suffix(".trace").exists():
             continue
         sampled = json.loads(path.with_suffix(".trace").read_text())
@@ -98,24 +108,46 @@ def model(folder: Path, arch: str) -> None:
         path.with_suffix(".modelled").write_text(json.dumps(answer))
 
 
-def measure(folder: Path) -> None:
+def warm(folder: Path, tasks: list[str]) -> None:
+    """Compiles and tunes, so that measuring finds everything in the cache. Several may do so at once."""
+    for path, task in candidates(folder, tasks):
+        if path.with_suffix(".modelled").exists():
+            initial, tensors = inputs_of(task)
+            try:
+                called(path, initial, tensors)
+            except Exception as error:
+                print(f"{path.stem} cannot be run: {error}", file=sys.stderr)
+
+
+@functools.cache
+def inputs_of(task: str) -> tuple[list[Any], list[Any]]:
+    module = load(TASKS / f"{task}.py", task)
+    return module.get_init_inputs(), [tensor.cuda() for tensor in module.get_inputs()]
+
+
+def called(path: Path, initial: list[Any], tensors: list[Any]) -> Any:
+    """The candidate, called a few times."""
+    import torch
+
+    with torch.no_grad():
+        candidate = load(path, "candidate").ModelNew(*initial).cuda()
+        for _ in range(3):
+            candidate(*tensors)
+    torch.cuda.synchronize()
+    return candidate
+
+
+def measure(folder: Path, tasks: list[str]) -> None:
     import torch
 
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    inputs: dict[str, Any] = {}
-    for path, task in candidates(folder):
+    for path, task in candidates(folder, tasks):
         if not path.with_suffix(".modelled").exists():
             continue
-        if task not in inputs:
-            inputs.clear()
-            module = load(TASKS / f"{task}.py", task)
-            inputs[task] = (module.get_init_inputs(), [tensor.cuda() for tensor in module.get_inputs()])
-        initial, tensors = inputs[task]
+        initial, tensors = inputs_of(task)
         try:
+            candidate = called(path, initial, tensors)
             with torch.no_grad():
-                candidate = load(path, "candidate").ModelNew(*initial).cuda()
-                for _ in range(3):
-                    candidate(*tensors)
                 times = [one_call(candidate, tensors, flush) for _ in range(CALLS)]
         except Exception as error:
             print(f"{path.stem} cannot be measured: {error}", file=sys.stderr)
@@ -141,9 +173,9 @@ def ranks(values: list[float]) -> list[float]:
     return [sum(other < value for other in values) + 0.5 * values.count(value) for value in values]
 
 
-def report(folder: Path) -> None:
+def report(folder: Path, tasks: list[str]) -> None:
     rows: dict[str, list[tuple[float, float, str]]] = {}
-    for path, task in candidates(folder):
+    for path, task in candidates(folder, tasks):
         if path.with_suffix(".measured").exists():
             modelled = json.loads(path.with_suffix(".modelled").read_text())
             title = f"{path.with_suffix('.title').read_text()}  [{', '.join(modelled['limits'])}]"
@@ -166,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tasks", nargs="*", help="built-in tasks; all by default")
     parser.add_argument("--arch", default="sm_90")
-    parser.add_argument("--all", action="store_true", help="also every single change of a parameter")
+    parser.add_argument("--variants", type=int, default=20, help="the most of each task")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -176,26 +208,29 @@ def main() -> None:
     if options.step:
         folder = Path(options.folder)
         steps = {
-            "render": lambda: render(folder, tasks, options.arch, options.all),
-            "sample": lambda: sample(folder, options.arch),
-            "model": lambda: model(folder, options.arch),
-            "measure": lambda: measure(folder),
+            "render": lambda: render(folder, tasks, options.arch, options.variants),
+            "sample": lambda: sample(folder, tasks, options.arch),
+            "model": lambda: model(folder, tasks, options.arch),
+            "warm": lambda: warm(folder, tasks),
+            "measure": lambda: measure(folder, tasks),
         }
         steps[options.step]()
         return
     with tempfile.TemporaryDirectory() as name:
-        for step in ("render", "sample", "model", "measure"):
+
+        def run(step: str, only: str) -> None:
             # Each step needs its own process: kernels are either interpreted or compiled in one, never both.
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": f"{name}/triton"}
             environment |= {"TRITON_INTERPRET": "1"} if step == "sample" else {}
-            subprocess.run(
-                [sys.executable, __file__, "--step", step, "--folder", name, "--arch", options.arch]
-                + (["--all"] if options.all else [])
-                + tasks,
-                check=True,
-                env=environment,
-            )
-        report(Path(name))
+            arguments = ["--folder", name, "--arch", options.arch, "--variants", str(options.variants), only]
+            subprocess.run([sys.executable, __file__, "--step", step, *arguments], check=True, env=environment)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for step in ("render", "sample", "model", "warm"):
+                list(pool.map(run, [step] * len(tasks), tasks))
+        for task in tasks:
+            run("measure", task)
+        report(Path(name), tasks)
 
 
 if __name__ == "__main__":
