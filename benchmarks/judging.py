@@ -1,8 +1,7 @@
-"""How quick and how steady the judge is. Every figure is a ratio or a rate from this one run.
+"""How quick the judge is. Every figure is a ratio or a rate from this one run.
 
     python benchmarks/judging.py rate [--device cpu] [--task softmax]   verdicts a minute on small candidates
     python benchmarks/judging.py compare FOLDER                         against a fresh process per candidate (GPU)
-    python benchmarks/judging.py sessions [--task softmax]              the same kernel in fresh sessions (GPU)
     python benchmarks/judging.py nursery                                from request to a process with CUDA (GPU)
 
 FOLDER holds one folder per task: `task.py` and candidates beside it.
@@ -16,7 +15,6 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -123,26 +121,6 @@ async def compare(folder: Path, at_once: int) -> None:
         print(f"seconds a correct candidate beyond its own compile time: median {statistics.median(beyond):.2f}")
 
 
-async def sessions(task: str, count: int) -> None:
-    """The same kernel in fresh sessions: how far its full-tempo time moves, and whether it ever beats itself."""
-    times: list[float] = []
-    faster = 0
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "itself.py"
-        path.write_text(SOFTMAX)
-        for number in range(count):
-            settings = JudgeSettings(device="cuda:0", seed=number, baselines=("eager",), own_baselines=(str(path),))
-            async with Evaluator(find_task(task), settings) as judge:
-                evaluation = await judge.evaluate(SOFTMAX)
-            assert evaluation.correct and evaluation.time_us is not None, evaluation.reason
-            times.append(evaluation.time_us)
-            faster += evaluation.cases[0].comparisons["itself"] == "faster"
-            print(f"session {number}: {summary(evaluation)}", flush=True)
-    differences = [abs(one / other - 1) for i, one in enumerate(times) for other in times[:i]]
-    print(f"{count} sessions: two of them differ by {statistics.quantiles(differences, n=10)[8]:.2%} at p90")
-    print(f"faster than itself in {faster} of {count}")
-
-
 async def nursery(count: int) -> None:
     """Seconds from the request to a child that has used CUDA."""
     waits: list[float] = []
@@ -163,7 +141,7 @@ async def nursery(count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rate", "compare", "sessions", "nursery"))
+    parser.add_argument("what", choices=("rate", "compare", "nursery"))
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--task", default="softmax")
@@ -176,8 +154,6 @@ def main() -> None:
         if options.folder is None:
             parser.error("compare needs the folder of tasks and candidates")
         asyncio.run(compare(options.folder, options.at_once or 12))
-    elif options.what == "sessions":
-        asyncio.run(sessions(options.task, options.count or 20))
     else:
         asyncio.run(nursery(options.count or 10))
 

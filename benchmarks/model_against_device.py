@@ -116,7 +116,10 @@ def warm(folder: Path, tasks: list[str]) -> None:
             try:
                 called(path, initial, tensors)
             except Exception as error:
-                print(f"{path.stem} cannot be run: {error}", file=sys.stderr)
+                print(f"{path.stem} cannot be run: {error}", file=sys.stderr, flush=True)
+                path.with_suffix(".modelled").unlink()
+                # After an illegal access this process can no longer use the device.
+                os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 @functools.cache
@@ -145,13 +148,9 @@ def measure(folder: Path, tasks: list[str]) -> None:
         if not path.with_suffix(".modelled").exists():
             continue
         initial, tensors = inputs_of(task)
-        try:
-            candidate = called(path, initial, tensors)
-            with torch.no_grad():
-                times = [one_call(candidate, tensors, flush) for _ in range(CALLS)]
-        except Exception as error:
-            print(f"{path.stem} cannot be measured: {error}", file=sys.stderr)
-            continue
+        candidate = called(path, initial, tensors)
+        with torch.no_grad():
+            times = [one_call(candidate, tensors, flush) for _ in range(CALLS)]
         path.with_suffix(".measured").write_text(str(statistics.median(times)))
 
 

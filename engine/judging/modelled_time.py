@@ -187,10 +187,12 @@ def _library_part(call: Mapping[str, Any], device: Device, recent: RecentlyUsed,
     writes = {str(key): float(size) for key, size in call["writes"].items()}
     dram = recent.use(reads, writes)
     moved = float(call["read_bytes"]) + float(call["write_bytes"])
+    slowdown = max(1.0, float(call["slowdown"]))
+    matrix_peak = _matrix_peak(str(call["dtype"]), device, tier) * LIBRARY_MATRIX_EFFICIENCY
     times = {
-        "dram": dram / (device.dram_bandwidth * LIBRARY_MEMORY_EFFICIENCY),
-        "l2": moved / device.l2_bandwidth,
-        "matrix": float(call["flops"]) / (_matrix_peak(str(call["dtype"]), device, tier) * LIBRARY_MATRIX_EFFICIENCY),
+        "dram": dram * slowdown / (device.dram_bandwidth * LIBRARY_MEMORY_EFFICIENCY),
+        "l2": moved * slowdown / device.l2_bandwidth,
+        "matrix": float(call["flops"]) * slowdown / matrix_peak,
         "arithmetic": float(call["operations"]) / (device.fp32_flops * 0.5),
     }
     return {

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from engine.judging.workers.eager_costs import pooled_operations, slowdown
 from engine.judging.workers.stand_ins import (
     StandIns,
     describe_inputs,
@@ -29,7 +30,10 @@ from engine.judging.workers.stand_ins import (
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """One operator: bytes read and written, floating-point operations of matrix products and of the rest."""
+    """One operator: bytes read and written, floating-point operations of matrix products and of the rest.
+
+    `slowdown` is how much longer it takes than these alone would (`eager_costs`).
+    """
 
     op: str
     read_bytes: int
@@ -39,6 +43,7 @@ class LibraryCall:
     dtype: str
     reads: Mapping[int, int]
     writes: Mapping[int, int]
+    slowdown: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `reads` and `writes` give the bytes of each numbered storage."""
@@ -46,7 +51,7 @@ class LibraryCall:
             "kind": "library",
             **{
                 name: getattr(self, name)
-                for name in ("op", "read_bytes", "write_bytes", "flops", "operations", "dtype")
+                for name in ("op", "read_bytes", "write_bytes", "flops", "operations", "dtype", "slowdown")
             },
             "reads": {str(number): size for number, size in self.reads.items()},
             "writes": {str(number): size for number, size in self.writes.items()},
@@ -182,15 +187,19 @@ class CallCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             reads[number] = reads.get(number, 0) + size
         elements = max((tensor.numel() for tensor in (*written, *distinct.values())), default=0)
         writes = _bytes_by_storage(self._number, written)
+        out = fresh[0] if fresh else None
+        flops = matrix_flops(name, args, out)
+        plain = _COSTS.get(name, _COSTS.get(name.rstrip("_"), 1.0)) * elements
         return LibraryCall(
             op=name,
             read_bytes=sum(reads.values()),
             write_bytes=sum(writes.values()),
-            flops=matrix_flops(name, args, fresh[0] if fresh else None),
-            operations=_COSTS.get(name, _COSTS.get(name.rstrip("_"), 1.0)) * elements,
+            flops=flops,
+            operations=max(plain, pooled_operations(name, args, out)),
             dtype=str((written or read)[0].dtype).removeprefix("torch."),
             reads=reads,
             writes=writes,
+            slowdown=slowdown(name, args, out, flops > 0),
         )
 
     def _fused(self, op: str, inputs: Sequence[torch.Tensor], out: torch.Tensor, flops: float) -> None:
