@@ -11,9 +11,9 @@ from engine.judging.evaluator import Evaluator
 from engine.judging.facts import TaskFacts
 from engine.loop.launch import LaunchError, launch
 from engine.loop.process import judge_settings
-from engine.records import CommandKind, CommandState, Evaluation, RunState, Task
+from engine.records import BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Task
 from engine.search.policies import find_policy
-from engine.settings import RunSettings
+from engine.settings import RunSettings, SettingsError
 from engine.store.control import Control
 from engine.store.reader import Reader
 
@@ -25,13 +25,14 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> in
     """Makes a run and starts its engine; returns the run's number.
 
     Raises:
-        SettingsError: there is no such policy.
+        SettingsError: there is no such policy, or a baseline's file cannot be read; nothing is kept.
         StoreError: the database cannot be used.
         LaunchError: the engine did not start; the run is kept as failed.
     """
     find_policy(settings.policy.name)
+    baselines = read_baselines(settings.baseline)
     with Control(db) as control:
-        run = control.create_run(task, settings, name)
+        run = control.create_run(task, settings, name, baselines)
     try:
         launch(db, run)
     except LaunchError as error:
@@ -39,6 +40,28 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> in
             control.fail_to_start(run, str(error))
         raise
     return run
+
+
+def read_baselines(files: Sequence[str]) -> tuple[BaselineKernel, ...]:
+    """People's own kernels, called by their files' names, or paths where two names are the same.
+
+    Raises:
+        SettingsError: a file cannot be read, or is named twice.
+    """
+    names = [Path(file).name for file in files]
+    kernels = []
+    for file, name in zip(files, names, strict=True):
+        try:
+            source = Path(file).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            problem = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
+            raise SettingsError(
+                f"the baseline {file} cannot be read: {problem}; name a file that defines ModelNew"
+            ) from error
+        kernels.append(BaselineKernel(name if names.count(name) == 1 else file, source))
+    if len({kernel.name for kernel in kernels}) < len(kernels):
+        raise SettingsError(f"a baseline is given twice: {', '.join(files)}; name each file once")
+    return tuple(kernels)
 
 
 def resume_run(db: Path, run: int) -> str:
@@ -92,12 +115,14 @@ def judge(
     """Judges several candidates with one warm judge, outside any run.
 
     Raises:
+        SettingsError: a baseline's file cannot be read.
         TaskError: the task cannot be judged.
         MachineError: this machine cannot judge.
     """
+    own = read_baselines(settings.baseline)
 
     async def work() -> tuple[TaskFacts, list[Evaluation]]:
-        evaluator = Evaluator(task, judge_settings(settings, seed))
+        evaluator = Evaluator(task, judge_settings(settings, seed), own)
         async with evaluator:
             facts = await evaluator.open()
             evaluations = []

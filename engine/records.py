@@ -95,10 +95,13 @@ class Label(StrEnum):
     ALGEBRAIC_COLLAPSE = "algebraic_collapse"
     NONDETERMINISTIC = "nondeterministic"
     UNSTABLE = "unstable"
+    REGRESSION = "regression"
     REVIEW = "review"
 
 
-INELIGIBLE_LABELS = frozenset({Label.NO_TRITON, Label.FALLBACK, Label.FROZEN_WEIGHTS, Label.UNSTABLE, Label.REVIEW})
+INELIGIBLE_LABELS = frozenset(
+    {Label.NO_TRITON, Label.FALLBACK, Label.FROZEN_WEIGHTS, Label.UNSTABLE, Label.REGRESSION, Label.REVIEW}
+)
 """Labels that keep a correct candidate from being best unless the run allows them."""
 
 
@@ -208,6 +211,14 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class BaselineKernel:
+    """A person's own kernel that candidates are compared with; `name` is what its speedup is called."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Numerics:
     """How far the outputs are from the reference in float64, and which tier that earns."""
 
@@ -242,7 +253,11 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """Verdict and times of one case; baselines by name in microseconds."""
+    """Verdict and times of one case; baselines by name in microseconds.
+
+    `bound_us` is the speed of light at the candidate's precision, and `bound_by` what it comes from: `memory` or
+    `compute`.
+    """
 
     name: str
     weight: float
@@ -251,6 +266,7 @@ class CaseResult:
     baselines: Mapping[str, float] = field(default_factory=dict)
     bound_us: float | None = None
     peak_bytes: int | None = None
+    bound_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +282,11 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Everything the judge found out about one candidate."""
+    """Everything the judge found out about one candidate.
+
+    `speedup` is against each baseline by name, `speedup_ci95` its 95% interval where it was measured, and `standing`
+    the word for it: `faster`, `same` or `slower`.
+    """
 
     verdict: Verdict
     stage: str
@@ -284,6 +304,13 @@ class Evaluation:
     toolchain: Mapping[str, str] = field(default_factory=dict)
     log: str = ""
     seconds: float = 0.0
+    speedup_ci95: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    standing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bound_by(self) -> str:
+        """What the bound comes from in all cases: `memory`, `compute`, or both words; empty where it is unknown."""
+        return " and ".join(sorted({case.bound_by for case in self.cases if case.bound_by}))
 
     @property
     def correct(self) -> bool:

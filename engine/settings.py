@@ -7,13 +7,14 @@ and flags actually typed. A run stores its settings as they were when it was mad
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -26,6 +27,20 @@ from engine.records import Gate, Label
 
 class SettingsError(ValueError):
     """A setting is wrong; the message names it and says what it may be."""
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def _size(value: object) -> object:
+    """Bytes from words such as `8G`, `512 MiB` or `1000000`."""
+    if not isinstance(value, str):
+        return value
+    matched = _SIZE.fullmatch(value.strip())
+    if matched is None:
+        raise ValueError("a size is a number with K, M, G or T, such as 8G")
+    return int(float(matched[1]) * _UNITS[matched[2].upper()])
 
 
 class PolicySettings(BaseModel):
@@ -120,7 +135,7 @@ class LlmSettings(BaseModel):
 
 
 class RunSettings(BaseModel):
-    """Everything that decides how one search goes. Times are in seconds."""
+    """Everything that decides how one search goes. Times are in seconds, memory in bytes, `no_regress` in percent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -139,6 +154,12 @@ class RunSettings(BaseModel):
     arch: Annotated[str, Field(pattern=r"^sm_\d+$")] = "sm_90"
     python: str = sys.executable
     numerics: Literal["strict", "reduced", "bf16"] = "reduced"
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None
+    time: Literal["launch", "graph"] = "launch"
+    cache: Literal["cold", "warm"] = "cold"
+    no_regress: Annotated[float, Field(ge=0)] | None = None
+    baseline: tuple[str, ...] = ()
+    max_memory: Annotated[int, Field(ge=256 << 20), BeforeValidator(_size)] = 8 << 30
     timeout: Annotated[float, Field(gt=0)] = 120.0
     policy: PolicySettings = PolicySettings()
 

@@ -9,8 +9,8 @@ import asyncio
 import shutil
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -22,7 +22,8 @@ from engine.judging.output import Output
 from engine.judging.settings import JudgeSettings
 from engine.judging.verdicts import Given
 from engine.judging.wire import Message
-from engine.records import Evaluation, MeasurementKind, Task, Verdict
+from engine.records import BaselineKernel, Evaluation, MeasurementKind, Task, Verdict
+from engine.tasks.catalogue import TaskError
 
 _ATTEMPTS = 2
 """A crew that breaks under a candidate is replaced once before the candidate is given back unjudged."""
@@ -34,9 +35,11 @@ _FINDINGS_TIMEOUT_S = 30.0
 class Evaluator:
     """One task on one device. Use it as `async with Evaluator(task, settings) as evaluator`."""
 
-    def __init__(self, task: Task, settings: JudgeSettings) -> None:
+    def __init__(self, task: Task, settings: JudgeSettings, own: Sequence[BaselineKernel] = ()) -> None:
+        """Takes the task, how to judge, and people's own kernels to compare candidates with."""
         self.task = task
         self.settings = settings
+        self._own = tuple(own)
         self.facts: TaskFacts | None = None
         self._crew: Crew | None = None
         self._crew_lock = asyncio.Lock()
@@ -81,7 +84,30 @@ class Evaluator:
                 await crew.open()
                 self._crew = crew
                 self.facts = self._facts_of(crew)
+                for kernel in self._own:
+                    self.facts = await self._with_own(crew, self.facts, kernel)
             return self._crew
+
+    async def _with_own(self, crew: Crew, facts: TaskFacts, kernel: BaselineKernel) -> TaskFacts:
+        """The facts with one of people's own kernels among the baselines.
+
+        Raises:
+            TaskError: the kernel is not right, or has no time.
+        """
+        evaluation = await _Contest(crew, self.settings, facts, kernel.source, None).run(time.monotonic())
+        if not evaluation.correct:
+            raise TaskError(
+                f"the baseline {kernel.name} is not correct for the task {self.task.name}: {evaluation.reason}; "
+                "compare with a kernel that is"
+            )
+        timed = [case.measurement for case in evaluation.cases if case.measurement is not None]
+        if len(timed) < len(facts.cases):
+            raise TaskError(f"the baseline {kernel.name} has no time: {evaluation.reason}")
+        cases = tuple(
+            case.with_baseline(kernel.name, measurement.time_us)
+            for case, measurement in zip(facts.cases, timed, strict=True)
+        )
+        return replace(facts, cases=cases, own=(*facts.own, kernel.name))
 
     def _facts_of(self, crew: Crew) -> TaskFacts:
         modelled = crew.device == "cpu"
@@ -92,7 +118,9 @@ class Evaluator:
             device=f"cpu (modelling {self.settings.arch})" if modelled else str(crew.ready["name"]),
             toolchain=toolchain,
             kind=MeasurementKind.MODELLED if modelled else MeasurementKind.MEASURED,
-            cases=tuple(case_facts(case, self.settings.arch) for case in crew.ready["cases"]),
+            cases=tuple(
+                case_facts(case, self.settings.arch, self.settings.lowest_tier) for case in crew.ready["cases"]
+            ),
             notes=tuple(case["problem"] for case in crew.ready["cases"] if case["problem"]),
         )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.judging.modelled_time import reference_times_us
+from engine.judging.modelled_time import reference_bound_by, reference_times_us
 from engine.records import MeasurementKind
 
 TIERS = ("exact", "reduced", "bf16")
@@ -34,8 +34,11 @@ class CaseFacts:
 
     Attributes:
         baselines: `eager`, `compile` and `compile_max` at the task's own precision, as far as known.
-        bound_us: the speed of light for the task's bytes and operations; None when unknown.
+        bound_us: the speed of light for the task's bytes and operations at the lowest accepted tier; None when unknown.
         tiers: the same baselines by precision tier, `exact`, `reduced` and `bf16`, as far as known.
+        bounds: the speed of light by precision tier.
+        bound_by: what it comes from by precision tier, `memory` or `compute`.
+        bands: by precision tier, how far the reference differed from itself in this session, as a share of 1.
     """
 
     name: str
@@ -44,6 +47,14 @@ class CaseFacts:
     baselines: Mapping[str, float] = field(default_factory=dict)
     bound_us: float | None = None
     tiers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    bound_by: Mapping[str, str] = field(default_factory=dict)
+    bands: Mapping[str, float] = field(default_factory=dict)
+
+    def with_baseline(self, name: str, time_us: float) -> CaseFacts:
+        """The facts with one more baseline, the same at every tier."""
+        tiers = {tier: {**times, name: time_us} for tier, times in self.tiers.items()}
+        return replace(self, tiers=tiers, baselines={**self.baselines, name: time_us})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,7 @@ class TaskFacts:
         device: what candidates run on, such as `NVIDIA H200` or `cpu (modelling sm_90)`.
         toolchain: versions by name: python, torch, triton, cuda, arch.
         kind: whether times are measured or modelled.
+        own: names of people's own baselines.
     """
 
     device: str
@@ -61,23 +73,36 @@ class TaskFacts:
     kind: MeasurementKind
     cases: tuple[CaseFacts, ...]
     notes: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
-def case_facts(message: Mapping[str, Any], arch: str) -> CaseFacts:
-    """The facts in the judge's own words; without a GPU the baselines are modelled for `arch`."""
+def case_facts(message: Mapping[str, Any], arch: str, lowest_tier: str) -> CaseFacts:
+    """The facts in the judge's own words; without a GPU the baselines are modelled for `arch`.
+
+    Args:
+        message: one case of the judge's message `ready`.
+        arch: the architecture that is modelled.
+        lowest_tier: the lowest precision tier that the run accepts.
+    """
     tiers = dict(message["baselines"])
-    bound_us = message["bound_us"]
-    if message["cost"] is not None:
-        modelled = reference_times(message["cost"], arch)
+    bounds = {tier: (float(us), str(by)) for tier, (us, by) in message["bounds"].items()}
+    cost = message["cost"]
+    if cost is not None:
+        modelled = reference_times(cost, arch)
         tiers = {tier: {"eager": times["eager"]} for tier, times in modelled.items()}
-        bound_us = modelled["exact"]["bound"]
+        bounds = {
+            tier: (times["bound"], reference_bound_by(cost["bound"], arch, tier)) for tier, times in modelled.items()
+        }
     return CaseFacts(
         name=message["name"],
         weight=message["weight"],
         inputs=tuple(TensorFacts(tuple(item["shape"]), item["dtype"]) for item in message["inputs"]),
         baselines=dict(tiers.get("exact", {})),
-        bound_us=bound_us,
+        bound_us=bounds[lowest_tier][0] if bounds else None,
         tiers=tiers,
+        bounds={tier: us for tier, (us, _) in bounds.items()},
+        bound_by={tier: by for tier, (_, by) in bounds.items()},
+        bands=dict(message["bands"]),
     )
 
 

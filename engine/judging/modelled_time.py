@@ -140,16 +140,32 @@ def reference_times_us(
     device = device_for(arch)
     recent = RecentlyUsed(device.l2_bytes)
     eager = _call_time([_library_part(call, device, recent, tier) for call in calls])
-    lower = bound_time_us(bound, device, "bf16" if tier == "bf16" else "reduced")
+    lower = bound_time_us(bound, device, _bound_tier(tier))
     return {"eager": round(max(eager, lower), 3), "bound": round(lower, 3)}
+
+
+def reference_bound_by(bound: Mapping[str, Any], arch: str, tier: str = "exact") -> str:
+    """What the bound of `reference_times_us` comes from: `memory` or `compute`."""
+    parts = bound_parts_us(bound, device_for(arch), _bound_tier(tier))
+    return max(parts, key=parts.__getitem__)
+
+
+def _bound_tier(tier: str) -> str:
+    return "bf16" if tier == "bf16" else "reduced"
 
 
 def bound_time_us(bound: Mapping[str, Any], device: Device, tier: str = "reduced") -> float:
     """Microseconds below which no form of the task can be: bytes over bandwidth, operations over peak."""
-    memory = float(bound["bytes"]) / device.dram_bandwidth
+    return max(bound_parts_us(bound, device, tier).values())
+
+
+def bound_parts_us(bound: Mapping[str, Any], device: Device, tier: str = "reduced") -> dict[str, float]:
+    """What the bound is the larger of: microseconds of `memory` and of `compute`."""
     flops = float(bound.get("flops", 0.0))
-    compute = flops / _matrix_peak(str(bound.get("dtype", "float32")), device, tier)
-    return max(memory, compute) * 1e6
+    return {
+        "memory": float(bound["bytes"]) / device.dram_bandwidth * 1e6,
+        "compute": flops / _matrix_peak(str(bound.get("dtype", "float32")), device, tier) * 1e6,
+    }
 
 
 def _call_time(parts: Sequence[Mapping[str, Any]]) -> float:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.records import CaseResult, Evaluation, Measurement
+from engine.result_line import result_line
 
 SPEEDUP_KEYS = ("eager", "compile", "compile_max", "eager_strict")
 
@@ -34,6 +35,8 @@ def evaluation_json(
         "cases": [_case_json(case) for case in evaluation.cases],
         "time_us": evaluation.time_us,
         "speedup": speedup | dict(evaluation.speedup),
+        "speedup_ci95": {name: list(ends) for name, ends in evaluation.speedup_ci95.items()},
+        "standing": dict(evaluation.standing),
         "bound_fraction": evaluation.bound_fraction,
         "static": [asdict(kernel) for kernel in evaluation.static],
         "task": {"name": task_name, "audit": audit, "findings": findings or []},
@@ -52,6 +55,7 @@ def _case_json(case: CaseResult) -> dict[str, Any]:
         "measurement": _measurement_json(case.measurement),
         "baselines": {**baselines, **case.baselines},
         "bound_us": case.bound_us,
+        "bound_by": case.bound_by or None,
         "peak_bytes": case.peak_bytes,
     }
 
@@ -65,6 +69,7 @@ def _measurement_json(measurement: Measurement | None) -> dict[str, Any] | None:
         "ci95_us": list(measurement.ci95_us),
         "mode": measurement.mode,
         "cache": measurement.cache,
+        "detail": dict(measurement.detail),
     }
 
 
@@ -76,12 +81,7 @@ def summary(evaluation: Evaluation) -> str:
     if evaluation.time_us is not None:
         kind = next((str(c.measurement.kind) for c in evaluation.cases if c.measurement is not None), "")
         words.append(f"{evaluation.time_us:.4g} us {kind}".rstrip())
-        words.extend(f"{value:.2f}x {name}" for name, value in comparisons(evaluation.speedup).items())
+        words.extend(filter(None, [result_line(evaluation)]))
     if evaluation.reason:
         words.append(f"in {evaluation.stage}: {evaluation.reason}" if not evaluation.correct else evaluation.reason)
     return ", ".join(words[:1]) + (": " if len(words) > 1 else "") + ", ".join(words[1:])
-
-
-def comparisons(speedup: Mapping[str, float]) -> dict[str, float]:
-    """The speedups that tell a person something: `eager_strict` only where it differs from `eager`."""
-    return {name: value for name, value in speedup.items() if name != "eager_strict" or value != speedup.get("eager")}

@@ -11,6 +11,8 @@ from engine.judging.sandbox import setting
 NUMERICS = {"strict": ("exact",), "reduced": ("exact", "reduced"), "bf16": ("exact", "reduced", "bf16")}
 """The precision tiers that each `--numerics` setting accepts."""
 
+_WORDS = {"numerics": tuple(NUMERICS), "time_mode": ("launch", "graph"), "cache": ("cold", "warm")}
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
@@ -24,8 +26,9 @@ class JudgeSettings:
         seed: the run's secret; inputs are drawn from it, and no candidate's process ever holds it.
         dtype: a torch dtype's name that floating inputs and weights are cast to; None keeps the task's own.
         numerics: `strict`, `reduced` or `bf16`: the lowest precision tier that counts as correct.
-        time_mode: `launch` or `graph`.
-        cache: `cold` or `warm`.
+        time_mode: `launch` (calls from Python) or `graph` (captured and replayed).
+        cache: `cold` (the L2 cache is flushed before each timed call) or `warm`.
+        no_regress: by how many percent a best candidate may be slower than the baseline on a case; None does not ask.
         max_output_bytes: how much of what a candidate prints is kept; the rest is dropped.
         max_memory_bytes: host memory that a candidate may add to its process where there is no GPU.
         open_timeout_s: seconds that judge, nursery and baselines may take to get ready.
@@ -42,20 +45,27 @@ class JudgeSettings:
     numerics: str = "reduced"
     time_mode: str = "launch"
     cache: str = "cold"
+    no_regress: float | None = None
     max_output_bytes: int = 64 << 10
     max_memory_bytes: int = 8 << 30
     open_timeout_s: float = 600.0
     sandbox: str = field(default_factory=setting)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a `numerics` that does not exist."""
-        if self.numerics not in NUMERICS:
-            raise ValueError(f"numerics is one of {', '.join(NUMERICS)}, not {self.numerics!r}")
+        """Raises ValueError for a word that does not exist."""
+        for name, known in _WORDS.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is one of {', '.join(known)}, not {getattr(self, name)!r}")
 
     @property
     def accepted_tiers(self) -> tuple[str, ...]:
         """The precision tiers that count as correct."""
         return NUMERICS[self.numerics]
+
+    @property
+    def lowest_tier(self) -> str:
+        """The least precise tier that counts as correct."""
+        return self.accepted_tiers[-1]
 
     def to_json(self) -> dict[str, Any]:
         """The settings as the judge's process takes them."""

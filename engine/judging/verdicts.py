@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from engine.judging.facts import CaseFacts, TaskFacts
 from engine.judging.modelling import Modelled
+from engine.judging.ratios import Ratio, standing, weighted
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
 from engine.records import (
@@ -23,6 +23,7 @@ from engine.records import (
     Numerics,
     Verdict,
 )
+from engine.result_line import baseline_words
 
 _STAGE_WORDS = {
     "load": "while it was loaded",
@@ -106,18 +107,23 @@ def evaluation(
     )
     if any(map(_faster_than_light, cases)):
         labels.add(Label.REVIEW)
-    time_us, speedup = _overall(cases, facts.cases, numerics)
+    regression = _regression(cases, facts.own or ("eager",), settings.no_regress)
+    if regression:
+        labels.add(Label.REGRESSION)
+    time_us, speedup, band = _overall(cases, facts.cases)
     problem = next((outcome.problem for outcome in modelled.values() if outcome.problem), "")
     return Evaluation(
         verdict=given.verdict,
         stage=given.stage,
-        reason=given.reason or problem,
+        reason=given.reason or problem or regression,
         labels=tuple(sorted(labels)),
         numerics=numerics,
         checks=tuple(Check(c["name"], c["passed"], c["detail"]) for case in found["cases"] for c in case["checks"]),
         cases=cases,
         time_us=time_us,
-        speedup=speedup,
+        speedup={name: ratio.value for name, ratio in speedup.items()},
+        speedup_ci95={name: (ratio.low, ratio.high) for name, ratio in speedup.items() if ratio.half},
+        standing={name: standing(ratio, band) for name, ratio in speedup.items()},
         bound_fraction=_bound_fraction(cases),
         static=_static(found["cases"], modelled),
         fingerprint=_fingerprint([modelled[case] for case in sorted(modelled)]),
@@ -165,6 +171,22 @@ def _judged_by_code(
     return given, numerics
 
 
+def _regression(cases: Sequence[CaseResult], against: Sequence[str], percent: float | None) -> str:
+    """Why the candidate may not become best: the case on which it is slower than a baseline by too much; or empty."""
+    if percent is None:
+        return ""
+    for case in cases:
+        for name in against:
+            ratio = _ratios(case).get(name)
+            if ratio is not None and 1.0 / ratio.value > 1.0 + percent / 100.0:
+                slower = (1.0 / ratio.value - 1.0) * 100.0
+                return (
+                    f"case {case.name} is {slower:.3g}% slower than {baseline_words(name)}, "
+                    f"and --no-regress allows {percent:g}%"
+                )
+    return ""
+
+
 def _faster_than_light(case: CaseResult) -> bool:
     """Whether a measured time is below what the task can take, and a person must look."""
     if case.measurement is None or case.bound_us is None or case.measurement.cache != "cold":
@@ -191,9 +213,8 @@ def _case_result(
         if modelled is not None and modelled.time_us is not None:
             time_us = modelled.time_us
             detail = {"parts": [dict(part) for part in modelled.parts]}
-            measurement = Measurement(
-                MeasurementKind.MODELLED, time_us, (time_us, time_us), settings.time_mode, settings.cache, detail
-            )
+            # The model knows no other mode.
+            measurement = Measurement(MeasurementKind.MODELLED, time_us, (time_us, time_us), "launch", "cold", detail)
         elif finding is not None and finding["measurement"] is not None:
             measured = finding["measurement"]
             measurement = Measurement(
@@ -206,32 +227,39 @@ def _case_result(
             )
             baselines |= measured["baselines"]
     peak = finding["measurement"]["peak_bytes"] if finding is not None and finding["measurement"] else None
-    return CaseResult(case.name, case.weight, given.verdict, measurement, baselines, case.bound_us, peak)
+    bound_us = case.bounds.get(tier, case.bound_us)
+    by = case.bound_by.get(tier, "")
+    return CaseResult(case.name, case.weight, given.verdict, measurement, baselines, bound_us, peak, by)
 
 
-def _overall(
-    cases: Sequence[CaseResult], facts: Sequence[CaseFacts], numerics: Numerics | None
-) -> tuple[float | None, dict[str, float]]:
-    """Weighted geometric means over cases of the time and of each speedup; no time where a case has none."""
-    timed = [(case, case.measurement.time_us) for case in cases if case.measurement is not None]
+def _overall(cases: Sequence[CaseResult], facts: Sequence[CaseFacts]) -> tuple[float | None, dict[str, Ratio], float]:
+    """Weighted geometric means over cases of the time and of each speedup, and the widest band of a case.
+
+    No time where a case has none.
+    """
+    timed = [(case, case.measurement) for case in cases if case.measurement is not None]
     if len(timed) != len(cases) or not timed:
-        return None, {}
-    ratios: dict[str, list[tuple[float, float]]] = {}
-    for (case, time_us), fact in zip(timed, facts, strict=True):
-        for name, baseline in case.baselines.items():
-            ratios.setdefault(name, []).append((case.weight, baseline / time_us))
+        return None, {}, 0.0
+    ratios: dict[str, list[tuple[float, Ratio]]] = {}
+    for (case, measurement), fact in zip(timed, facts, strict=True):
+        found = _ratios(case)
         if "eager" in fact.tiers.get("exact", {}):
-            ratios.setdefault("eager_strict", []).append((case.weight, fact.tiers["exact"]["eager"] / time_us))
-    speedup = {name: _mean(pairs) for name, pairs in ratios.items() if len(pairs) == len(cases)}
-    return _mean([(case.weight, time_us) for case, time_us in timed]), speedup
+            found.setdefault("eager_strict", Ratio(fact.tiers["exact"]["eager"] / measurement.time_us))
+        for name, ratio in found.items():
+            ratios.setdefault(name, []).append((case.weight, ratio))
+    speedup = {name: weighted(pairs) for name, pairs in ratios.items() if len(pairs) == len(cases)}
+    time_us = weighted([(case.weight, Ratio(measurement.time_us)) for case, measurement in timed]).value
+    return time_us, speedup, max(float(measurement.detail.get("band", 0.0)) for _, measurement in timed)
 
 
-def _mean(pairs: Sequence[tuple[float, float]]) -> float:
-    """The weighted geometric mean of (weight, value) pairs."""
-    if len(pairs) == 1:
-        return pairs[0][1]
-    total = math.fsum(weight for weight, _ in pairs)
-    return math.exp(math.fsum(weight * math.log(value) for weight, value in pairs) / total)
+def _ratios(case: CaseResult) -> dict[str, Ratio]:
+    """Each baseline's time over the candidate's: as it was measured side by side, or from modelled times."""
+    if case.measurement is None:
+        return {}
+    measured = case.measurement.detail.get("speedups")
+    if measured is not None:
+        return {name: Ratio.from_json(fields) for name, fields in measured.items()}
+    return {name: Ratio(time_us / case.measurement.time_us) for name, time_us in case.baselines.items()}
 
 
 def _bound_fraction(cases: Sequence[CaseResult]) -> float | None:
@@ -241,7 +269,9 @@ def _bound_fraction(cases: Sequence[CaseResult]) -> float | None:
         for case in cases
         if case.measurement is not None and case.bound_us is not None
     ]
-    return _mean(pairs) if pairs and len(pairs) == len(cases) else None
+    if not pairs or len(pairs) < len(cases):
+        return None
+    return weighted([(weight, Ratio(share)) for weight, share in pairs]).value
 
 
 def _fingerprint(modelled: Sequence[Modelled]) -> str | None:

@@ -36,6 +36,11 @@ NO_SMALL_FORM = (
     "longer than --timeout allows; give its file a dict SMALL with smaller values for its constants"
 )
 
+MODELLED_MODE = (
+    "without a GPU times are modelled for calls from Python with a cold cache; --time graph and --cache warm change "
+    "nothing here"
+)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Works on one run; returns the exit code (0 ended or left in order, 2 bad run, 3 the machine cannot)."""
@@ -95,12 +100,14 @@ async def _search_with(store: RunStore, settings: RunSettings) -> None:
         client = await stack.enter_async_context(LoweringClient())
         lowering = asyncio.create_task(client.open(task, settings.arch))
         stack.callback(lowering.cancel)
-        evaluator = Evaluator(task, judge_settings(settings, store.judge_seed()))
+        evaluator = Evaluator(task, judge_settings(settings, store.judge_seed()), store.own_baselines())
         stack.push_async_exit(evaluator)
         facts = await _unless_stopped(store, evaluator.open())
         keep_facts(store, facts)
         if facts.kind is MeasurementKind.MODELLED and not all(case.small_overrides for case in task.cases):
             store.note(NO_SMALL_FORM)
+        if facts.kind is MeasurementKind.MODELLED and (settings.time, settings.cache) != ("launch", "cold"):
+            store.note(MODELLED_MODE)
         lowered = await _unless_stopped(store, lowering)
         for reason in lowered.reasons:
             store.note(f"lowering: {reason}")
@@ -136,7 +143,12 @@ def judge_settings(settings: RunSettings, seed: int) -> JudgeSettings:
         python=settings.python,
         timeout_s=settings.timeout,
         seed=seed,
+        dtype=settings.dtype,
         numerics=settings.numerics,
+        time_mode=settings.time,
+        cache=settings.cache,
+        no_regress=settings.no_regress,
+        max_memory_bytes=settings.max_memory,
     )
 
 

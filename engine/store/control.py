@@ -10,12 +10,13 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from engine.events import CandidateAdded, CommandAnswered, CommandQueued, RunChanged, SkillChanged
 from engine.records import (
+    BaselineKernel,
     CandidateState,
     Command,
     CommandKind,
@@ -62,8 +63,10 @@ class Control:
 
     # Runs
 
-    def create_run(self, task: Task, settings: RunSettings, name: str = "") -> int:
-        """Writes a new run with its task, its seeds and the shipped skills; returns its number."""
+    def create_run(
+        self, task: Task, settings: RunSettings, name: str = "", baselines: Sequence[BaselineKernel] = ()
+    ) -> int:
+        """Writes a new run with its task, its own baselines, its seeds and the shipped skills; returns its number."""
         now = time.time()
         with transaction(self._db) as connection:
             task_id = _keep_task(connection, task)
@@ -83,6 +86,13 @@ class Control:
             )
             run = cursor.lastrowid
             assert run is not None
+            connection.executemany(
+                "INSERT INTO run_baselines (run, position, name, source_hash) VALUES (?, ?, ?, ?)",
+                [
+                    (run, position, kernel.name, put_text(connection, kernel.source))
+                    for position, kernel in enumerate(baselines)
+                ],
+            )
             record(connection, run, RunChanged(RunState.CREATED))
             _seed_skills(connection)
         return run

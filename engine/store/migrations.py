@@ -302,6 +302,23 @@ def m003_steered_search(db: Database) -> None:
     _execute(db, _STEERED_SEARCH)
 
 
+_OWN_BASELINES = """
+CREATE TABLE run_baselines (
+    run INTEGER NOT NULL REFERENCES runs(id),
+    position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    source_hash TEXT NOT NULL REFERENCES texts(hash),
+    PRIMARY KEY (run, position)
+) WITHOUT ROWID;
+"""
+
+
+@MIGRATIONS()
+def m004_own_baselines(db: Database) -> None:
+    """People's own kernels that a run compares its candidates with, as they were when the run was made."""
+    _execute(db, _OWN_BASELINES)
+
+
 def _execute(db: Database, statements: str) -> None:
     for statement in statements.split(";\n"):
         if statement.strip():

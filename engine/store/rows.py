@@ -167,6 +167,7 @@ def evaluation_from_json(document: str, log: str = "") -> Evaluation:
             "checks": tuple(Check(**check) for check in values["checks"]),
             "cases": tuple(_case_result(case) for case in values["cases"]),
             "static": tuple(KernelResources(**kernel) for kernel in values["static"]),
+            "speedup_ci95": {name: tuple(ends) for name, ends in values.get("speedup_ci95", {}).items()},
             "log": log,
         }
     )

@@ -29,6 +29,7 @@ from engine.events import (
     TaskOpened,
 )
 from engine.records import (
+    BaselineKernel,
     Candidate,
     CandidateState,
     CommandState,
@@ -103,6 +104,13 @@ class RunStore:
         """The run's task, from the database and not from the file it once came from."""
         row = self._connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()
         return task_from(self._connection, row[0])
+
+    def own_baselines(self) -> tuple[BaselineKernel, ...]:
+        """The kernels that people gave the run to compare with, in their order."""
+        rows = self._connection.execute(
+            "SELECT name, source_hash FROM run_baselines WHERE run = ? ORDER BY position", (self.run_id,)
+        ).fetchall()
+        return tuple(BaselineKernel(row[0], get_text(self._connection, row[1]) or "") for row in rows)
 
     def judge_seed(self) -> int:
         """The secret from which the judge draws its inputs; never shown in a prompt or to a contestant."""

@@ -10,17 +10,14 @@ import click
 
 from engine.records import Evaluation
 from tui.commands.context import EXIT_NOT_CORRECT, CommandFailed, Options
+from tui.commands.judging_options import judging_options
 from tui.commands.output import print_json
 
 
 @click.command("eval")
 @click.argument("task")
 @click.argument("files", metavar="FILE.py...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--device", help="auto, cpu, cuda or cuda:N.")
-@click.option("--arch", help="What a machine without a GPU compiles for, such as sm_90.")
-@click.option("--python", type=click.Path(path_type=str), help="The interpreter that kernels are judged in.")
-@click.option("--numerics", type=click.Choice(["strict", "reduced", "bf16"]), help="The lowest precision tier.")
-@click.option("--timeout", type=float, help="Seconds that one candidate may take.")
+@judging_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; a list for several files.")
 @click.pass_obj
 def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_json: bool, **typed: Any) -> int:
@@ -30,7 +27,7 @@ def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_jso
     from engine.settings import parse_run_settings
     from engine.tasks.catalogue import find_task
 
-    flags = {key: value for key, value in typed.items() if value is not None}
+    flags = {key: value for key, value in typed.items() if value not in (None, ())}
     settings = parse_run_settings({**options.settings.run.model_dump(), **flags})
     found = find_task(task)
     sources = [_read(file) for file in files]

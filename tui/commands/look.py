@@ -10,11 +10,13 @@ from pathlib import Path
 import click
 
 from engine.records import Candidate
+from engine.result_line import result_line
 from engine.store.control import Control
 from engine.store.reader import Reader, RunOverview
 from tui.commands.context import CommandFailed, Options
 from tui.commands.output import (
     candidate_line,
+    judging_words,
     print_json,
     run_document,
 )
@@ -116,6 +118,7 @@ def status_command(options: Options, run: int | None, as_json: bool) -> None:
         click.echo(_run_line(overview))
         if kind := overview.run.facts.get("kind"):
             click.echo(f"times are {kind} on {overview.run.device}")
+        click.echo(f"judged with {judging_words(overview.run.settings)}")
         if overview.run.reason:
             click.echo(overview.run.reason)
         for candidate in reader.candidates(overview.run.id):
@@ -236,13 +239,16 @@ def _show_summary(reader: Reader, candidate: Candidate) -> None:
         )
     for check in evaluation.checks:
         click.echo(f"check {check.name}: {'passed' if check.passed else 'FAILED'} {clean(check.detail)}")
+    if line := result_line(evaluation):
+        click.echo(line)
     for case in evaluation.cases:
         if case.measurement:
             low, high = case.measurement.ci95_us
             baselines = ", ".join(f"{name} {time_text(value)}" for name, value in case.baselines.items())
             click.echo(
                 f"case {case.name}: {time_text(case.measurement.time_us)} [{time_text(low)}, {time_text(high)}] "
-                f"{case.measurement.kind}; {baselines}; bound {time_text(case.bound_us) or '-'}"
+                f"{case.measurement.kind}, {case.measurement.mode}, {case.measurement.cache}; {baselines}; "
+                f"bound {time_text(case.bound_us) or '-'}{f' ({case.bound_by})' if case.bound_by else ''}"
             )
     for kernel in evaluation.static:
         click.echo(

@@ -48,6 +48,7 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
         "cost": {"usd": 0.0, "tokens": 0},
         "seconds": round(run.active_seconds, 1),
         "device": run.device,
+        "settings": dict(run.settings),
         "engine": {"pid": engine.pid, "host": engine.host, "heartbeat_age_s": round(heartbeat_age(overview), 1)}
         if engine is not None and engine.alive
         else None,
@@ -68,6 +69,18 @@ def _source_file(reader: Reader, run: int, number: int) -> str | None:
 def heartbeat_age(overview: RunOverview) -> float:
     """Seconds since the engine last said that it lives."""
     return max(time.time() - overview.engine.heartbeat_at, 0.0) if overview.engine else 0.0
+
+
+def judging_words(settings: Mapping[str, Any]) -> str:
+    """How a run's candidates are judged, from its stored settings, which may be of an older version."""
+    words = [f"numerics {settings.get('numerics', 'reduced')}", f"time {settings.get('time', 'launch')}"]
+    words.append(f"cache {settings.get('cache', 'cold')}")
+    if settings.get("dtype"):
+        words.append(f"dtype {settings['dtype']}")
+    if settings.get("no_regress") is not None:
+        words.append(f"no regress {settings['no_regress']:g}%")
+    words += [f"baseline {clean(file)}" for file in settings.get("baseline", ())]
+    return ", ".join(words)
 
 
 def candidate_line(candidate: Candidate) -> str:

@@ -16,8 +16,8 @@ from engine.events import (
     RunChanged,
     TaskOpened,
 )
-from engine.judging.report import comparisons
 from engine.records import CandidateState
+from engine.result_line import result_line
 from engine.store.reader import Reader, RunOverview
 from tui.commands.output import candidate_line
 from tui.state.words import speedup_text, time_text
@@ -90,7 +90,6 @@ def result_text(reader: Reader, overview: RunOverview) -> str:
     lines.append(f"best: candidate {run.best}, correct, {candidate.idea}")
     if evaluation is not None:
         kind = evaluation.cases[0].measurement.kind if evaluation.cases and evaluation.cases[0].measurement else ""
-        against = ", ".join(f"{speedup_text(ratio)} {name}" for name, ratio in comparisons(evaluation.speedup).items())
-        lines.append(f"      {time_text(evaluation.time_us)} ({kind}), {against}")
+        lines.append(f"      {time_text(evaluation.time_us)} ({kind}), {result_line(evaluation)}")
     lines.append(f"      its source: kernelgrove show {run.id} {run.best} --source")
     return "\n".join(lines)

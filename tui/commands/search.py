@@ -12,6 +12,7 @@ import click
 
 from engine.records import Gate, RunState
 from tui.commands.context import EXIT_MACHINE, EXIT_NOT_CORRECT, EXIT_USAGE, CommandFailed, Options
+from tui.commands.judging_options import judging_options
 from tui.commands.look import open_cockpit
 from tui.commands.output import print_json, run_document
 
@@ -37,11 +38,6 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--allow", multiple=True, metavar="LABEL", help="A label that does not bar a candidate from best."
         ),
         click.option("--workers", type=click.IntRange(1, 64), help="How many candidates to work on at once."),
-        click.option("--device", help="auto, cpu, cuda or cuda:N."),
-        click.option("--arch", help="What a machine without a GPU compiles for, such as sm_90."),
-        click.option("--python", type=click.Path(path_type=str), help="The interpreter that kernels are judged in."),
-        click.option("--numerics", type=click.Choice(["strict", "reduced", "bf16"]), help="The lowest precision tier."),
-        click.option("--timeout", type=float, help="Seconds that one candidate may take."),
         click.option("--name", default="", help="A name for the run."),
         click.option("--detach", is_flag=True, help="Return at once; the search goes on."),
         click.option("--headless", is_flag=True, help="Print progress and the result instead of opening the cockpit."),
@@ -49,7 +45,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     for option in reversed(options):
         command = option(command)
-    return command
+    return judging_options(command)
 
 
 @click.command("run")

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from engine.judging.settings import JudgeSettings
+from engine.judging.statistics import geometric_mean, interval_95, median
 from engine.judging.workers.answerer import Answerer, Fault, Gone
 from engine.judging.workers.device_lock import DeviceLock
 from engine.judging.workers.exchange import Arena
 from engine.judging.workers.reference import Reference
-from engine.judging.workers.statistics import geometric_mean, interval_95, median
 from engine.judging.workers.trials import Trial
 
 BASELINES = ("eager", "compile", "compile_max")

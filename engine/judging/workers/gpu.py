@@ -8,15 +8,19 @@ from typing import Any
 
 import torch
 
-from engine.judging.settings import JudgeSettings
+from engine.judging.settings import NUMERICS, JudgeSettings
 from engine.judging.workers.clock import BASELINES, Clock
 from engine.judging.workers.device_lock import DeviceLock
 from engine.judging.workers.exchange import CudaArenas
 from engine.judging.workers.reference import Reference
+from engine.judging.workers.values import dtype_of
 
 _PROBE_BYTES = 1 << 30
 _PROBE_WIDTH = 8192
 _PROBES = 5
+
+_SPLIT_PRODUCTS = 3
+"""How many products of half types make one that is as exact as float32."""
 
 
 class Gpu:
@@ -50,14 +54,35 @@ class Gpu:
         """Why baselines are missing, one line each."""
         return [baseline.problem for baseline in self.clock.baselines.values() if baseline.problem]
 
-    def bound_us(self, bound: Mapping[str, Any]) -> float:
-        """The speed of light in microseconds: bytes over measured bandwidth, operations over measured peak.
+    def bounds(self, bound: Mapping[str, Any]) -> dict[str, tuple[float, str]]:
+        """The speed of light in microseconds by precision tier, and what it comes from, `memory` or `compute`.
 
-        Float32 products are allowed TF32, the fastest that the default numerics accept.
+        Bytes over measured bandwidth, operations over the measured peak of the fastest products that a tier accepts.
         """
-        moving = float(bound["bytes"]) / self._peaks["bandwidth"]
-        computing = float(bound["flops"]) / self._peak(str(bound["dtype"])) if bound["flops"] else 0.0
-        return max(moving, computing) * 1e6
+        moving = float(bound["bytes"]) / self._peaks["bandwidth"] * 1e6
+        found = {}
+        with self.lock.exclusive(lambda waits: None):
+            for tier in NUMERICS["bf16"]:
+                peak = self._tier_peak(str(bound["dtype"]), tier) if bound["flops"] else float("inf")
+                computing = float(bound["flops"]) / peak * 1e6
+                found[tier] = (max(moving, computing), "memory" if moving >= computing else "compute")
+        return found
+
+    def _tier_peak(self, dtype: str, tier: str) -> float:
+        """Operations a second that no right answer of a tier can be computed faster than.
+
+        Float32 products of the lower tiers may be rounded to half types. Exact ones may be made of three products of
+        half types (each operand split in two), which tensor cores do faster than float32 units do one. Where nothing is
+        known of a type there is no limit.
+        """
+        if dtype == "float64":
+            return self._peak(dtype)
+        if dtype not in ("float32", "float16", "bfloat16"):
+            return float("inf")
+        half = self._peak("bfloat16" if dtype == "bfloat16" else "float16")
+        if dtype != "float32" or tier != "exact":
+            return half
+        return max(self._peak("float32"), half / _SPLIT_PRODUCTS)
 
     def _bandwidth(self) -> float:
         """Bytes a second that a copy moves, reads and writes counted."""
@@ -66,13 +91,12 @@ class Gpu:
         return 2 * _PROBE_BYTES / self._fastest(lambda: target.copy_(source))
 
     def _peak(self, dtype: str) -> float:
-        """Operations a second of a large matrix product."""
-        kind = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(dtype, torch.float32)
+        """Operations a second of a large matrix product, float32 without TF32."""
         if dtype not in self._peaks:
             before = torch.get_float32_matmul_precision()
-            torch.set_float32_matmul_precision("high")
+            torch.set_float32_matmul_precision("highest")
             try:
-                left = torch.randn(_PROBE_WIDTH, _PROBE_WIDTH, dtype=kind, device=self._device)
+                left = torch.randn(_PROBE_WIDTH, _PROBE_WIDTH, device=self._device).to(dtype_of(dtype))
                 self._peaks[dtype] = 2.0 * _PROBE_WIDTH**3 / self._fastest(lambda: left @ left)
             finally:
                 torch.set_float32_matmul_precision(before)

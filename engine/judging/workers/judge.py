@@ -121,13 +121,14 @@ class Judge:
             "inputs": inputs,
             "cost": cost if self._gpu is None else None,
             "bound": cost["bound"] if cost is not None else None,
-            "bound_us": None,
+            "bounds": {},
+            "bands": {},
             "problem": large.problem if large is not None else "",
             "baselines": {},
         }
         if self._gpu is not None:
             facts["baselines"] = self._gpu.times(index)
-            facts["bound_us"] = self._gpu.bound_us(cost["bound"]) if cost is not None else None
+            facts["bounds"] = self._gpu.bounds(cost["bound"]) if cost is not None else {}
             facts["problem"] = "; ".join(filter(None, [facts["problem"], *self._gpu.problems()]))
         return facts
 

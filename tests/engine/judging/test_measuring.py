@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.judging.processes import clean_environment
+from engine.judging.statistics import geometric_mean, interval_95, median
 from engine.judging.workers.device_lock import DeviceLock
-from engine.judging.workers.statistics import geometric_mean, interval_95, median
 
 
 def test_means_and_intervals() -> None:

@@ -110,8 +110,8 @@ async def test_the_document_has_every_field_and_null_for_what_is_unknown(judge: 
     evaluation = await judge.evaluate(scale_candidate())
     document = json.loads(json.dumps(evaluation_json(evaluation, "scale")))
     assert list(document) == [
-        "verdict", "labels", "reason", "stage", "numerics", "checks", "cases", "time_us", "speedup", "bound_fraction",
-        "static", "task", "device", "toolchain", "seconds",
+        "verdict", "labels", "reason", "stage", "numerics", "checks", "cases", "time_us", "speedup", "speedup_ci95",
+        "standing", "bound_fraction", "static", "task", "device", "toolchain", "seconds",
     ]  # fmt: skip
     assert document["speedup"]["compile"] is None
     assert document["cases"][0]["measurement"]["kind"] == "modelled"

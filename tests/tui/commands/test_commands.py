@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import CandidateState, CommandKind, Evaluation, RunState, Task, Verdict
+from engine.loop.process import judge_settings
+from engine.records import BaselineKernel, CandidateState, CommandKind, Evaluation, RunState, Task, Verdict
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader
@@ -78,6 +79,11 @@ def test_show_prints_source_diff_and_log(call: Call, run: int) -> None:
         (("run", "nowhere.py", "--detach"), "nowhere.py cannot be read"),
         (("run", "softmax", "--detach", "--device", "tpu"), "the setting device is wrong"),
         (("run", "softmax", "--detach", "--allow", "fast"), "the setting allow"),
+        (("run", "softmax", "--detach", "--baseline", "absent.py"), "the baseline absent.py cannot be read"),
+        (("run", "softmax", "--detach", "--max-memory", "plenty"), "the setting max_memory is wrong"),
+        (("run", "softmax", "--detach", "--no-regress", "-1"), "the setting no_regress is wrong"),
+        (("run", "softmax", "--detach", "--time", "warp"), "'warp' is not one of"),
+        (("eval", "softmax", "absent.py", "--dtype", "float64"), "'float64' is not one of"),
         (("attach", "1"), "the cockpit needs a terminal"),
         ((), "the cockpit needs a terminal"),
         (("run", "softmax", "--json"), "--json needs --detach or --headless"),
@@ -184,6 +190,28 @@ def test_layers_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     settings = load_settings(None, {"db": tmp_path / "other.db"})
     assert (settings.run.budget, settings.run.workers, settings.run.seed) == (9, 3, 5)
     assert settings.db == tmp_path / "other.db"
+
+
+def test_a_run_keeps_how_it_is_judged_and_its_own_baselines(
+    call: Call, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.api.launch", lambda db, run: None)
+    (tmp_path / "mine.py").write_text("class ModelNew: ...\n")
+    options = "--time graph --cache warm --dtype bfloat16 --no-regress 5 --max-memory 2G --baseline mine.py"
+    assert call("run", "softmax", "--detach", *options.split()).code == 0
+    (tmp_path / "mine.py").write_text("changed since\n")
+    with Reader(db) as reader:
+        overview = reader.run(1)
+    assert overview is not None
+    stored = RunSettings.model_validate(overview.run.settings)
+    assert (stored.time, stored.cache, stored.dtype, stored.no_regress) == ("graph", "warm", "bfloat16", 5.0)
+    assert judge_settings(stored, 1).max_memory_bytes == stored.max_memory == 2 << 30
+    words = "numerics reduced, time graph, cache warm, dtype bfloat16, no regress 5%, baseline mine.py"
+    assert words in call("status", "1").out
+    assert json.loads(call("status", "1", "--json").out)["settings"]["time"] == "graph"
+    store = RunStore.take(db, 1)
+    assert store.own_baselines() == (BaselineKernel("mine.py", "class ModelNew: ...\n"),)
+    store.release()
 
 
 def test_a_skill_is_added_edited_switched_and_a_stale_edit_refused(call: Call, db: Path, tmp_path: Path) -> None:
