@@ -28,6 +28,9 @@ HARNESS = Path(__file__).with_name("fresh_process_harness.py")
 TRIAL_CALLS = 100
 """Timed calls of the plain harness: the usual number, fewer than the judge makes."""
 
+JUDGING = ("correct", "honest", "time", "after", "model", "end")
+"""Stages in which the judge works; in those before, the candidate imports, compiles and tunes."""
+
 SOFTMAX = """
 import torch
 import triton
@@ -90,19 +93,16 @@ async def rate(task: str, device: str, at_once: int, count: int) -> None:
 async def compare(folder: Path, at_once: int) -> None:
     """Real candidates, judged warm and by a fresh process each; the ratio of their rates."""
     rows = []
-    beyond: list[float] = []
     opening = 0.0
     for task in sorted(path.parent for path in folder.glob("*/task.py")):
         paths = sorted(path for path in task.glob("*.py") if path.name != "task.py")
         started = time.monotonic()
         async with Evaluator(find_task(str(task / "task.py")), JudgeSettings(device="cuda:0", seed=7)) as judge:
             await judge.open()
-            opening += time.monotonic() - started
+            opened = time.monotonic() - started
+            opening += opened
             found, seconds = await judged(judge, [path.read_text() for path in paths], at_once)
-            # Once more, one at a time and compiled already: what judging itself takes.
-            right = [path for path, evaluation in zip(paths, found, strict=True) if evaluation.correct]
-            again, _ = await judged(judge, [path.read_text() for path in right], 1)
-            beyond += [evaluation.seconds for evaluation in again]
+        print(f"{task.name}: open after {opened:.1f} s, {len(paths)} judged in {seconds:.1f} s", flush=True)
         for path, ours in zip(paths, found, strict=True):
             started = time.monotonic()
             answer = subprocess.run(
@@ -110,13 +110,15 @@ async def compare(folder: Path, at_once: int) -> None:
             )
             theirs = json.loads(answer.stdout.splitlines()[-1]) if answer.returncode == 0 else {"verdict": "crash"}
             rows.append((f"{task.name}/{path.stem}", ours, theirs, seconds / len(paths), time.monotonic() - started))
-            print(f"{rows[-1][0]:28} {rows[-1][4]:6.1f} s {theirs['verdict']:10} | {summary(ours)[:150]}", flush=True)
+            print(f"{rows[-1][0]:24} {rows[-1][4]:5.1f} s {theirs['verdict']:9} | {summary(ours)[:110]}")
+            print(f"{'':24} {ours.seconds:5.1f} s {dict(ours.stage_seconds)}", flush=True)
     mine, other = sum(row[3] for row in rows), sum(row[4] for row in rows)
     verdicts = {str(verdict): sum(row[1].verdict is verdict for row in rows) for verdict in Verdict}
     print(f"{len(rows)} candidates: {', '.join(f'{count} {name}' for name, count in verdicts.items() if count)}")
     print(f"fresh process {60 * len(rows) / other:.1f} a minute, {other / len(rows):.1f} s each")
     warm, cold = other / mine, other / (mine + opening)
     print(f"judge {60 * len(rows) / mine:.1f} a minute: {warm:.1f}x; with its start {cold:.1f}x")
+    beyond = [sum(row[1].stage_seconds.get(stage, 0.0) for stage in JUDGING) for row in rows if row[1].correct]
     if beyond:
         print(f"seconds a correct candidate beyond its own compile time: median {statistics.median(beyond):.2f}")
 

@@ -286,6 +286,7 @@ class Evaluation:
 
     `speedup` is against each baseline by name, `speedup_ci95` its 95% interval where it was measured, and `standing`
     the word for it: `faster`, `same` or `slower`.
+    `stage_seconds` says where `seconds` went; `waiting` is time in which the device was another's.
     """
 
     verdict: Verdict
@@ -304,6 +305,7 @@ class Evaluation:
     toolchain: Mapping[str, str] = field(default_factory=dict)
     log: str = ""
     seconds: float = 0.0
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
     speedup_ci95: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     standing: Mapping[str, str] = field(default_factory=dict)
 

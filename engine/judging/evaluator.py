@@ -174,6 +174,21 @@ class _Deadline:
             self.running_since = time.monotonic()
 
 
+@dataclass(slots=True)
+class _Stages:
+    """Seconds by stage; time spent waiting for the device counts as `waiting`."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    current: str = "start"
+    since: float = field(default_factory=time.monotonic)
+
+    def enter(self, stage: str) -> None:
+        """A stage begins, and the one before it ends."""
+        now = time.monotonic()
+        self.seconds[self.current] = round(self.seconds.get(self.current, 0.0) + now - self.since, 3)
+        self.current, self.since = stage, now
+
+
 class _Contest:
     """One candidate's way through the crew."""
 
@@ -188,6 +203,7 @@ class _Contest:
         self._timed_out = False
         self._deadline = _Deadline(settings.timeout_s)
         self._modelling: dict[int, asyncio.Task[Modelled]] = {}
+        self._stages = _Stages()
 
     async def run(self, started: float) -> Evaluation:
         """The evaluation. Raises CrewBroken when a process of the crew fails."""
@@ -199,10 +215,14 @@ class _Contest:
             found = await self._crew.while_intact(self._follow(seat, path))
             code = await self._crew.while_intact(self._crew.spawn(self._crew.end(seat)))
             verdict = self._verdict(found, code)
+            self._stages.enter("model")
             modelled = await self._crew.while_intact(self._modelled(verdict))
-            return verdicts.evaluation(
-                found, verdict, modelled, self._facts, self._settings, output.finish(), time.monotonic() - started
+            self._stages.enter("end")
+            seconds = time.monotonic() - started
+            judged = verdicts.evaluation(
+                found, verdict, modelled, self._facts, self._settings, output.finish(), seconds
             )
+            return replace(judged, stage_seconds=self._stages.seconds)
         finally:
             for task in self._modelling.values():
                 task.cancel()
@@ -232,6 +252,7 @@ class _Contest:
 
     async def _follow(self, seat: Seat, path: Path) -> Message:
         """Waits for the judge's verdict; kills the contestant at its deadline."""
+        stage = "start"
         while True:
             try:
                 async with asyncio.timeout(_FINDINGS_TIMEOUT_S if self._timed_out else self._deadline.left()):
@@ -254,10 +275,15 @@ class _Contest:
                     self._settings.arch,
                 )
                 self._modelling[message["case"]] = self._crew.spawn(work)
+            elif message["event"] == "stage":
+                stage = message["stage"]
+                self._stages.enter(stage)
             elif message["event"] == "waiting":
                 self._deadline.pause()
+                self._stages.enter("waiting")
             elif message["event"] == "goes_on":
                 self._deadline.go_on()
+                self._stages.enter(stage)
 
     async def _modelled(self, verdict: Given) -> dict[int, Modelled]:
         """The outcome of compiling and modelling each case; a candidate that failed has none."""

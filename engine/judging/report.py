@@ -43,6 +43,7 @@ def evaluation_json(
         "device": evaluation.device,
         "toolchain": dict(evaluation.toolchain),
         "seconds": round(evaluation.seconds, 3),
+        "stage_seconds": dict(evaluation.stage_seconds),
     }
 
 

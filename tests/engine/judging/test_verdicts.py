@@ -112,6 +112,7 @@ async def test_the_document_has_every_field_and_null_for_what_is_unknown(judge: 
     assert list(document) == [
         "verdict", "labels", "reason", "stage", "numerics", "checks", "cases", "time_us", "speedup", "speedup_ci95",
         "standing", "bound_fraction", "static", "task", "device", "toolchain", "seconds",
+        "stage_seconds",
     ]  # fmt: skip
     assert document["speedup"]["compile"] is None
     assert document["cases"][0]["measurement"]["kind"] == "modelled"
@@ -121,6 +122,14 @@ async def test_the_document_has_every_field_and_null_for_what_is_unknown(judge: 
     wrong = await judge.evaluate("x = 1")
     assert summary(wrong) == "compile_error: in load: the candidate defines no class ModelNew"
     assert evaluation_json(wrong, "scale")["cases"][0]["measurement"] is None
+
+
+async def test_an_evaluation_says_where_its_time_went(judge: Evaluator) -> None:
+    evaluation = await judge.evaluate(scale_candidate())
+    stages = evaluation.stage_seconds
+    assert list(stages) == ["start", "load", "compile", "correct", "honest", "time", "after", "model"]
+    assert all(seconds >= 0 for seconds in stages.values())
+    assert 0.5 * evaluation.seconds < sum(stages.values()) < evaluation.seconds + 0.1
 
 
 async def test_the_facts_of_the_task_describe_the_large_form(judge: Evaluator) -> None:
