@@ -22,7 +22,7 @@ from engine.judging.processes import Launcher, Worker
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message, WireClosed, WireError
 from engine.records import Task
-from engine.tasks.catalogue import TaskError
+from engine.tasks.catalogue import FUNCTION, TaskError, entry_point
 
 EXIT_TIMEOUT_S = 15.0
 """How long a killed contestant may take to be gone before the nursery is given up."""
@@ -363,6 +363,8 @@ def _task_json(task: Task) -> Message:
     return {
         "name": task.name,
         "source": task.source,
+        "entry": entry_point(task),
+        "function": task.format == FUNCTION,
         "cases": [
             {
                 "name": case.name,

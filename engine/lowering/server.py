@@ -17,7 +17,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.lowering.functions import function_form
 from engine.lowering.structure import Structure
+from engine.tasks.functions import as_model
 
 _PR_SET_PDEATHSIG = 1
 
@@ -60,9 +62,11 @@ class _Lowering:
     def _open(self, source: str, overrides: Mapping[str, Any], arch: str) -> dict[str, Any]:
         self.structures = {}
         reasons: list[str] = []
-        for offer in (_inductor, _templates):
+        form = function_form(source)
+        # Inductor writes into arguments; templates only compute new values.
+        for offer, functional in ((_inductor, False), (_templates, True)):
             try:
-                found, problems = offer()(source, overrides, arch)
+                found, problems = offer()(as_model(source, functional), overrides, arch)
             except Exception as error:
                 reasons.append(
                     f"{offer.__name__.strip('_')}: it failed ({type(error).__name__}: {_first_line(error)})."
@@ -70,6 +74,7 @@ class _Lowering:
                 continue
             reasons += problems
             for structure in found:
+                structure = structure if form is None else form.structure(structure, functional)
                 self.structures.setdefault(structure.name, structure)
         return {"structures": [_summary(structure) for structure in self.structures.values()], "reasons": reasons}
 

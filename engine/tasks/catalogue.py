@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.records import Case, Task
+from engine.tasks.functions import CASE, FunctionTaskError, entry_of, is_function_task, read_cases
 
-KERNELBENCH = "kernelbench"
+KERNELBENCH, FUNCTION = "kernelbench", "function"
+"""The formats of tasks."""
+
+MODULE_ENTRY = "ModelNew"
+"""What a candidate defines for a task that is a module (KernelBench)."""
 
 
 class TaskError(ValueError):
@@ -47,7 +52,7 @@ def find_task(name: str) -> Task:
 
 
 def read_task(source: str, path: str) -> Task:
-    """Reads a problem in the KernelBench format, without running it.
+    """Reads a function task or a problem in the KernelBench format, without running it.
 
     Raises:
         TaskError: the text is not Python, or lacks a part that the format demands.
@@ -57,19 +62,47 @@ def read_task(source: str, path: str) -> Task:
     except (SyntaxError, ValueError) as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise TaskError(f"the task {path} is not valid Python{line}; correct it") from error
+    small = _small(tree, path)
+    try:
+        form, cases = (FUNCTION, read_cases(tree, small)) if is_function_task(tree) else (KERNELBENCH, None)
+    except FunctionTaskError as error:
+        raise TaskError(f"the function task {path} cannot be read: {error}") from error
+    if cases is None:
+        _check_module(tree, path)
+        cases = (Case(small_overrides=small),)
+    for case in cases:
+        if unknown := [key for key in (*case.overrides, *case.small_overrides) if key not in {*_assigned(tree), CASE}]:
+            where = "SMALL" if unknown[0] in small else f"case {case.name}"
+            raise TaskError(f"{where} in the task {path} replaces {unknown[0]}, which the module does not define")
+    family = _constants(tree).get("FAMILY", "")
+    return Task(Path(path).stem, family if isinstance(family, str) else "", form, path, source, cases)
+
+
+def entry_point(task: Task) -> str:
+    """The name of what a candidate for the task defines: a class, or for a function task a function."""
+    return entry_of(ast.parse(task.source)) if task.format == FUNCTION else MODULE_ENTRY
+
+
+def _check_module(tree: ast.Module, path: str) -> None:
     defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    cases = "CASES" in _assigned(tree)
+    if cases and "Model" not in defined:
+        raise TaskError(f"the task {path} defines CASES and no function reference; a function task needs both")
+    if not defined & {"Model", "get_inputs", "get_init_inputs"}:
+        raise TaskError(
+            f"the task {path} defines neither class Model with get_inputs and get_init_inputs, as a KernelBench "
+            "problem does, nor reference and CASES, as a function task does"
+        )
     for needed in ("Model", "get_inputs", "get_init_inputs"):
         if needed not in defined:
             raise TaskError(f"the task {path} defines no {needed}; a KernelBench problem needs it at the top level")
-    constants = _constants(tree)
-    small = constants.get("SMALL", {})
+
+
+def _small(tree: ast.Module, path: str) -> dict[str, Any]:
+    small = _constants(tree).get("SMALL", {})
     if not isinstance(small, dict) or not all(isinstance(key, str) for key in small):
         raise TaskError(f"SMALL in the task {path} must be a dict from names of constants to values")
-    if unknown := [key for key in small if key not in _assigned(tree)]:
-        raise TaskError(f"SMALL in the task {path} replaces {unknown[0]}, which the module does not define")
-    case = Case(small_overrides=small)
-    family = constants.get("FAMILY", "")
-    return Task(Path(path).stem, family if isinstance(family, str) else "", KERNELBENCH, path, source, (case,))
+    return small
 
 
 def _assigned(tree: ast.Module) -> set[str]:

@@ -150,7 +150,7 @@ class Clock:
         if baseline.built == (case, tier):
             return
         if baseline.built is None or baseline.built[0] != case:
-            baseline.answerer.ask({"op": "load", "entry": "Model", "overrides": overrides})
+            baseline.answerer.ask({"op": "load", "entry": None, "overrides": overrides})
         dtype = torch.bfloat16 if tier == "bf16" else None
         form, drawn = reference.draw(self._trial())
         tensors = [_cast(tensor, dtype) for tensor in drawn]

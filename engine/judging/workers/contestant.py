@@ -26,6 +26,7 @@ from engine.judging.workers.guard import Guard
 from engine.judging.workers.traits import traits_of
 from engine.judging.workers.values import UnsupportedValue, dtype_name, dtype_of, flatten, unflatten
 from engine.judging.workers.weights import Home, find_homes
+from engine.tasks.opening import load_module
 
 _synchronize = torch.cuda.synchronize
 
@@ -118,25 +119,49 @@ def _mapped(message: Message, descriptors: list[int]) -> list[Tensors]:
 
 
 def _load(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
-    """Imports the module and finds its entry; `overrides` replaces constants of a task's module."""
-    with open(candidate.path, "rb") as file:
-        compile(file.read(), candidate.path, "exec")
+    """Imports the module and finds its entry; `overrides` replaces constants of a task's module.
+
+    `entry` is None for a task, whose Model is run; else the name of what a candidate defines: a class, or where
+    `function` is true a function.
+    """
+    entry = message["entry"]
+    if entry is None:
+        with open(candidate.path, encoding="utf-8") as file:
+            task = load_module(file.read(), message["overrides"], "candidate")
+        sys.modules["candidate"] = task
+        candidate.untrusted = False
+        candidate.factory = task.Model
+        return {}
+    with open(candidate.path, "rb") as source:
+        compile(source.read(), candidate.path, "exec")
     spec = importlib.util.spec_from_file_location("candidate", candidate.path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Triton and dataclasses look the module up by name while it runs.
     sys.modules["candidate"] = module
     spec.loader.exec_module(module)
-    module.__dict__.update(message["overrides"])
-    entry = message["entry"]
-    candidate.untrusted = entry != "Model"
     factory = getattr(module, entry, None)
+    kind = "function" if message["function"] else "class"
     if factory is None:
-        raise CandidateProblem("compile_error", f"the candidate defines no class {entry}")
+        raise CandidateProblem("compile_error", f"the candidate defines no {kind} {entry}")
+    if message["function"]:
+        if not callable(factory) or isinstance(factory, type):
+            raise CandidateProblem("compile_error", f"the candidate's {entry} is no function")
+        factory = _as_module(factory)
     if not (isinstance(factory, type) and issubclass(factory, torch.nn.Module)):
         raise CandidateProblem("compile_error", f"the candidate's {entry} is no subclass of torch.nn.Module")
     candidate.factory = factory
     return {}
+
+
+def _as_module(function: Callable[..., Any]) -> type[torch.nn.Module]:
+    """A module without weights whose forward method is the function."""
+
+    class Function(torch.nn.Module):
+        def forward(self, *arguments: Any) -> Any:
+            return function(*arguments)
+
+    return Function
 
 
 def _on_device(candidate: _Candidate) -> AbstractContextManager[Any]:
@@ -287,7 +312,7 @@ def _resized(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> 
 
 def _sample(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Runs the candidate at the large form without memory and returns what its launches would move."""
-    return launches.sample(candidate.factory, message["large"])
+    return launches.sample(candidate.factory, message["large"], message["mutated"])
 
 
 def _prepare(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:

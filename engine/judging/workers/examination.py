@@ -81,6 +81,7 @@ class Examination:
         reference: Reference,
         large: LargeForm | None,
         settings: JudgeSettings,
+        gate: numerics.Gate,
         arenas: Arenas,
         report: Report,
     ) -> None:
@@ -92,6 +93,7 @@ class Examination:
             reference: the form of the case that the contestant answers for.
             large: the form that is modelled where there is no GPU.
             settings: the run's settings.
+            gate: decides what is right in this case.
             arenas: makes shared memory for the tensors given; whoever made it takes it back.
             report: tells the engine of progress.
         """
@@ -101,6 +103,7 @@ class Examination:
         self._large = large
         self._answerer = answerer
         self._settings = settings
+        self.gate = gate
         self.arenas = arenas
         self._report = report
         self._weights = "initial"
@@ -116,18 +119,18 @@ class Examination:
 
     # the stages
 
-    def run(self, load: bool) -> None:
+    def run(self, load: Message | None) -> None:
         """Load, compile, correct and honest, and the run at the large form where times are modelled.
 
         Args:
-            load: whether the contestant must import the candidate first; once, whatever the number of cases.
+            load: makes the contestant import the candidate first; once, whatever the number of cases.
 
         Raises:
             Fault, Gone: the candidate does not get through.
         """
         self.enter("load")
-        if load:
-            self._answerer.ask({"op": "load", "entry": "ModelNew", "overrides": {}})
+        if load is not None:
+            self._answerer.ask(load)
         first = self.question(TRIALS[0])
         self._build(first)
         self.enter("compile")
@@ -162,6 +165,10 @@ class Examination:
             self.check(question, self.call(question))
         if self.findings.tier != "exact":
             self.findings.labels.add("reduced_precision")
+        if self.gate.tolerance is not None:
+            atol, rtol = self.gate.tolerance
+            detail = f"judged by the case's own atol {atol:g} and rtol {rtol:g} in place of the precision tiers"
+            self.findings.checks.append({"name": "tolerance", "passed": True, "detail": detail})
 
     def _sample(self, large: LargeForm) -> None:
         """Has the candidate run at the large form without memory, so that the engine can compile and model it.
@@ -177,7 +184,8 @@ class Examination:
         }
         if large.contestant:
             try:
-                answer = self._answerer.ask({"op": "sample", "large": large.contestant})
+                mutated = list(self.question(TRIALS[0]).mutated)
+                answer = self._answerer.ask({"op": "sample", "large": large.contestant, "mutated": mutated})
                 message["trace"] = answer.get("trace")
                 self._note_writers(answer)
                 self._note_kernels(message["trace"])
@@ -195,9 +203,11 @@ class Examination:
 
     def _note_writers(self, answer: Message) -> None:
         """Outputs that no counted operation wrote were computed by host code, out of the model's sight."""
-        written = answer.get("written")
-        if not isinstance(written, list) or any(not isinstance(part, float) or part < 0.5 for part in written):
-            self.findings.labels.add("no_triton")
+        # Of an output, all must be written; of an input that is changed in place, it may be one row.
+        for name, least in (("written", 0.5), ("changed", 1e-9)):
+            shares = answer.get(name)
+            if not isinstance(shares, list) or any(not isinstance(part, float) or part < least for part in shares):
+                self.findings.labels.add("no_triton")
         notes = answer.get("notes")
         if isinstance(notes, list) and notes:
             detail = one_line("; ".join(map(str, notes)))
@@ -319,15 +329,14 @@ class Examination:
     def _compare(self, question: Question, outputs: list[torch.Tensor], truth: Truth | None = None) -> None:
         """Merges the distance from the truth, the question's unless another is given, into the findings."""
         truth = truth or question.truth
-        found = numerics.distance(outputs, truth)
-        gate = numerics.exact_gate([tensor.dtype for tensor in truth.own], question.noise)
-        tier = numerics.tier(found, gate)
+        found, tier = self.gate.judge(outputs, truth, question.noise)
         findings = self.findings
         findings.compared = True
         findings.noise = max(findings.noise, question.noise)
         findings.distance = numerics.merge(findings.distance, found)
         findings.tier = max(findings.tier, tier, key=numerics.TIERS.index)
-        if tier not in self._settings.accepted_tiers:
+        accepted = self._settings.accepted_tiers if self.gate.tolerance is None else numerics.TIERS[:-1]
+        if tier not in accepted:
             raise self._wrong(question, found, tier)
 
     def _wrong(self, question: Question, found: numerics.Distance, tier: str) -> Fault:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.judging.wire import Message
-from engine.judging.workers import numerics
 from engine.judging.workers.answerer import Fault, forged
 from engine.judging.workers.trials import AGAIN, FEWER_ROWS, TRIALS, Question
 
@@ -127,9 +126,12 @@ def resize(examination: Examination) -> None:
             raise forged()
         for index, (kind, own) in enumerate(zip(described, question.truth.own, strict=True)):
             examination.check_kind(index, kind, own, several=len(described) > 1)
-        found = numerics.distance(outputs.read(), question.truth)
-        gate = numerics.exact_gate([tensor.dtype for tensor in question.truth.own], question.noise)
-        if numerics.tier(found, gate) != "none":
+        found, tier = examination.gate.judge(outputs.read(), question.truth, question.noise)
+        if tier != "none":
+            now = inputs.read()
+            changed = [now[index] for index in question.mutated]
+            found, tier = examination.gate.judge(changed, question.changes, question.noise)
+        if tier != "none":
             return
         problem = found.problem or f"relative error {found.relative:.2g}"
     except Fault as fault:

@@ -28,6 +28,7 @@ from engine.judging.workers.exchange import Arena, MemfdArena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.gpu import Gpu
 from engine.judging.workers.large_form import LargeForm
+from engine.judging.workers.numerics import Gate
 from engine.judging.workers.reference import Reference
 from engine.judging.workers.trials import TRIALS, Trial
 from engine.judging.workers.values import dtype_name, dtype_of
@@ -43,6 +44,7 @@ class _Case:
     reference: Reference
     large: LargeForm | None
     overrides: dict[str, Any]
+    gate: Gate
 
 
 class Judge:
@@ -67,7 +69,7 @@ class Judge:
         reference = Reference(module, self._device, dtype, self._settings.seed, _kept_bytes(self._device))
         reference.question(TRIALS[0])
         large = large_form.describe(load_module(self._task["source"], case["overrides"], "task"), dtype)
-        return _Case(case["name"], case["weight"], reference, large, dict(case["overrides"]))
+        return _Case(case["name"], case["weight"], reference, large, dict(case["overrides"]), _gate(case))
 
     def _measuring(self, name: str) -> None:
         self._channel.send({"event": "measuring", "name": name})
@@ -176,14 +178,15 @@ class Judge:
             report({"event": "waiting" if begins else "goes_on"})
 
         modelled = case.large if self._gpu is None else None
-        examination = Examination(answerer, index, case.reference, modelled, self._settings, arenas, report)
+        examination = Examination(answerer, index, case.reference, modelled, self._settings, case.gate, arenas, report)
+        load = {"op": "load", "entry": self._task["entry"], "function": self._task["function"]} if not index else None
         findings = examination.findings
         done.append(findings)
         if self._gpu is None:
-            examination.run(load=index == 0)
+            examination.run(load)
             return
         with self._gpu.lock.shared(waiting):
-            examination.run(load=index == 0)
+            examination.run(load)
         examination.enter("time")
 
         def check(trial: Trial) -> None:
@@ -195,6 +198,13 @@ class Judge:
             answerer, index, case.reference, case.overrides, findings.tier, check, waiting, arenas
         )
         findings.measurement = measured.to_json()
+
+
+def _gate(case: Message) -> Gate:
+    """A tolerance of which one part is given has zero for the other."""
+    if case["atol"] is None and case["rtol"] is None:
+        return Gate()
+    return Gate((case["atol"] or 0.0, case["rtol"] or 0.0))
 
 
 def _kept_bytes(device: str) -> int:

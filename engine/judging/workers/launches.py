@@ -6,7 +6,7 @@ with one, compiled kernels are noted as they are launched, and nothing stays wra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,16 +91,18 @@ def _describe(kernel: Any) -> Json:
     }
 
 
-def sample(factory: type[torch.nn.Module], large: Json) -> Json:
+def sample(factory: type[torch.nn.Module], large: Json, mutated: Sequence[int]) -> Json:
     """Runs the candidate at the large form on tensors without memory.
 
     Args:
-        factory: the candidate's ModelNew.
+        factory: the candidate's module.
         large: the large form as `large_form.describe` gives it.
+        mutated: the inputs that are outputs as well.
 
     Returns:
         `trace`, the launches with their traffic and the library calls in order; `notes` of what could
-        not be followed; `written`, for each output the share that those operations wrote.
+        not be followed; `written`, for each output the share that those operations wrote, and `changed`,
+        the same for each mutated input.
     """
     from engine.judging.workers import recorder
 
@@ -111,7 +113,8 @@ def sample(factory: type[torch.nn.Module], large: Json) -> Json:
         return model.to(dtype_of(large["dtype"])) if large["dtype"] else model
 
     model = recorder.build_stand_in(build)
-    arguments = unflatten(large["input_form"], recorder.large_inputs(large["inputs"]))
+    tensors = recorder.large_inputs(large["inputs"])
+    arguments = unflatten(large["input_form"], tensors)
     with recorder.sampling() as trace:
         result = model(*arguments)
     outputs: list[torch.Tensor] = []
@@ -120,4 +123,5 @@ def sample(factory: type[torch.nn.Module], large: Json) -> Json:
         "trace": trace.to_json(),
         "notes": trace.notes,
         "written": [trace.written(tensor) for tensor in outputs],
+        "changed": [trace.written(tensors[index]) for index in mutated],
     }

@@ -8,7 +8,7 @@ below. Integer and boolean tensors are compared exactly, with the reference at i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -145,17 +145,68 @@ def noise(truth: Truth) -> float:
     return worst
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What decides whether the outputs of one case are right, and what precision they have.
+
+    Attributes:
+        tolerance: the case's own atol and rtol, for each element; None for the tiers.
+        cap: what no limit of a lowered tier exceeds: a tenth of the smallest error among known wrong answers.
+    """
+
+    tolerance: tuple[float, float] | None = None
+    cap: float = float("inf")
+
+    def judge(self, outputs: Sequence[torch.Tensor], truth: Truth, noise: float) -> tuple[Distance, str]:
+        """The distance of the outputs and their tier, `none` where they are wrong.
+
+        Args:
+            outputs: of the reference's shapes and dtypes.
+            truth: what they are to be.
+            noise: the reference's own relative error.
+        """
+        found = distance(outputs, truth)
+        earned = tier(found, exact_gate([tensor.dtype for tensor in truth.own], noise), self.cap)
+        if self.tolerance is None or found.problem:
+            return found, earned
+        outside = sum(
+            _outside(output, own, exact, *self.tolerance)
+            for output, own, exact in zip(outputs, truth.own, truth.exact, strict=True)
+        )
+        if outside:
+            atol, rtol = self.tolerance
+            problem = f"{outside} values are further from the truth than the case's atol {atol:g} and rtol {rtol:g}"
+            return replace(found, problem=problem), "none"
+        # The case takes what no tier would: it is compared with the least precise baseline.
+        return found, earned if earned != "none" else TIERS[-2]
+
+
+def _outside(output: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, atol: float, rtol: float) -> int:
+    """How many finite values miss by more than `atol` plus `rtol` times the size of the true one."""
+    if not _comparable(own.dtype):
+        return 0
+    settled = torch.isfinite(own)
+    y64 = exact[settled].to(torch.complex128 if own.dtype.is_complex else torch.float64)
+    return int(((output[settled].to(y64.dtype) - y64).abs() > atol + rtol * y64.abs()).sum())
+
+
 def exact_gate(dtypes: Sequence[torch.dtype], reference_noise: float) -> float:
     """The largest relative error that counts as exact for outputs of these dtypes."""
     half = any(dtype in (torch.float16, torch.bfloat16) for dtype in dtypes)
     return max(1e-5, (3.0 if half else 20.0) * reference_noise)
 
 
-def tier(found: Distance, gate: float) -> str:
-    """The precision tier that the distance earns; `gate` is the task's exact gate."""
+def tier(found: Distance, gate: float, cap: float = float("inf")) -> str:
+    """The precision tier that the distance earns.
+
+    Args:
+        found: the distance.
+        gate: the task's exact gate.
+        cap: what the gates of the lowered tiers do not exceed.
+    """
     if found.problem:
         return "none"
-    for name, limit in (("exact", gate), ("reduced", _REDUCED), ("bf16", _BF16)):
+    for name, limit in (("exact", gate), ("reduced", min(_REDUCED, cap)), ("bf16", min(_BF16, cap))):
         if found.relative <= limit and found.single <= _SINGLE_ERROR * max(limit, gate):
             return name
     return "none"

@@ -1,8 +1,8 @@
 """The task's own code, as the judge runs it: models, secret inputs, and what must come out.
 
-A task is a module in the KernelBench format: `class Model`, `get_inputs()` and optionally
+A task is opened as a module in the KernelBench format: `class Model`, `get_inputs()` and optionally
 `get_init_inputs()`. Its large form is the module with a case's overrides; its small form, which the
-interpreter can run, has the small overrides as well.
+interpreter can run, has the small overrides as well. `DOMAINS` and `MUTATES` say more of its inputs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,18 +23,42 @@ from engine.judging.workers.numerics import Truth, noise
 from engine.judging.workers.traits import Traits, traits_of
 from engine.judging.workers.trials import (
     AMPLIFIED_DRAW,
+    CONTENT_CHANGES,
     DRAWS,
     EVALUATING,
     TRAINING,
     TRIALS,
+    VALUE_CHANGES,
     Question,
     Trial,
     derived_seed,
 )
-from engine.judging.workers.values import UnsupportedValue, flatten, unflatten
-from engine.tasks.opening import TaskProblem
+from engine.judging.workers.values import UnsupportedValue, count_tensors, flatten, unflatten
+from engine.tasks.domains import Domain
+from engine.tasks.opening import TaskProblem, declared_arguments
 
-_HALF_RANGE = 4.0
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What the task says of the tensors among its inputs, in order.
+
+    A nested input has one name and domain. `mutated` are those that are outputs; None where it does not say.
+    """
+
+    names: tuple[str, ...]
+    domains: tuple[Domain, ...]
+    mutated: tuple[int, ...] | None
+
+
+def _declared(module: types.ModuleType, form: list[Any]) -> _Declared:
+    declared = declared_arguments(module, len(form))
+    owners = [index for index, part in enumerate(form) for _ in range(count_tensors(part))]
+    mutated = declared.mutated
+    return _Declared(
+        tuple(declared.names[owner] for owner in owners),
+        tuple(declared.domains[owner] for owner in owners),
+        None if mutated is None else tuple(i for i, owner in enumerate(owners) if declared.names[owner] in mutated),
+    )
 
 
 class Reference:
@@ -82,6 +107,7 @@ class Reference:
         self._trials: tuple[Trial, ...] | None = None
         self._shown: dict[str, bool] = {}
         self._chosen: dict[int, torch.Tensor] = {}
+        self._declared: _Declared | None = None
 
     def _on_device(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.device.type == "cpu" else self.device
@@ -148,7 +174,10 @@ class Reference:
         form, tensors = self.draw(Trial("", AMPLIFIED_DRAW))
         found = []
         with torch.no_grad():
-            for index in range(len(tensors[: emphasis.MOST_AMPLIFIED])):
+            assert self._declared is not None
+            for index, domain in enumerate(self._declared.domains[: emphasis.MOST_AMPLIFIED]):
+                if not domain.scales:
+                    continue
                 torch.manual_seed(derived_seed(self._secret, "amplified", index))
                 chosen = emphasis.amplified_input(self.model, self._runs(form), tensors, index)
                 if chosen is not None:
@@ -179,25 +208,33 @@ class Reference:
                 form = flatten(list(inputs), tensors)
             except UnsupportedValue as error:
                 raise TaskProblem(f"has {error} among its inputs, which cannot be handed to a candidate") from error
-            tensors = [self._input(tensor.detach(), trial.change) for tensor in tensors]
+            if self._declared is None:
+                self._declared = _declared(self._module, form)
+            tensors = [
+                self._input(tensor.detach(), trial.change, domain)
+                for tensor, domain in zip(tensors, self._declared.domains, strict=True)
+            ]
             if trial.amplified is not None:
                 tensors[trial.amplified] = self._chosen[trial.amplified].clone()
             if trial.change == "fewer rows":
                 tensors = variations.fewer_rows(tensors) or tensors
             return form, tensors
 
-    def _input(self, tensor: torch.Tensor, change: str) -> torch.Tensor:
+    def _input(self, tensor: torch.Tensor, change: str, domain: Domain) -> torch.Tensor:
         tensor = tensor.to(self.device)
-        if not tensor.is_floating_point():
-            return tensor
-        if self.dtype is not None:
+        if self.dtype is not None and tensor.is_floating_point():
             tensor = tensor.to(self.dtype)
-        if change == "signed":
-            return tensor * (torch.randint(0, 2, tensor.shape, device=tensor.device) * 2 - 1).to(tensor.dtype)
         if change == "exchanged":
-            return variations.exchanged(tensor)
-        factor = {"enlarged": _HALF_RANGE, "diminished": 1 / 16}.get(change)
-        return tensor * factor if factor is not None else tensor
+            return variations.exchanged(tensor) if tensor.is_floating_point() and domain.admits(change) else tensor
+        return domain.varied(tensor, change) if change in VALUE_CHANGES else tensor
+
+    def _varies(self, change: str, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether there is anything that a change of the inputs may be made to."""
+        assert self._declared is not None
+        floating = [
+            domain for tensor, domain in zip(tensors, self._declared.domains, strict=True) if tensor.is_floating_point()
+        ]
+        return any(domain.admits(change) for domain in floating) if change in CONTENT_CHANGES else bool(floating)
 
     def question(self, trial: Trial) -> Question | None:
         """The trial with its truth; None where it does not apply to this task.
@@ -227,7 +264,7 @@ class Reference:
         if trial.weights != "initial" and not self.has_parameters:
             return None
         form, tensors = self.draw(trial)
-        if trial.change and not any(tensor.is_floating_point() for tensor in tensors):
+        if trial.change and not self._varies(trial.change, tensors):
             return None
         model = self.model_with(trial.weights)
         try:
@@ -250,9 +287,7 @@ class Reference:
     ) -> Question | None:
         given = [tensor.clone() for tensor in tensors]
         answer_form, own, traits = self._forward_with_traits(model, form, given)
-        mutated = tuple(
-            index for index, (now, before) in enumerate(zip(given, tensors, strict=True)) if not _same(now, before)
-        )
+        mutated = self._mutated(given, tensors)
         wide = [tensor.double() if tensor.is_floating_point() else tensor.clone() for tensor in tensors]
         exact = self._in_float64(model, form, wide, answer_form)
         truth = Truth(own, exact if exact is not None else _widened(own))
@@ -263,6 +298,17 @@ class Reference:
         return Question(
             trial, form, tensors, truth, answer_form, max(noise(truth), noise(changes)), mutated, changes, traits
         )
+
+    def _mutated(self, given: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        """The inputs that are outputs: those that the task declares, or else those that have changed."""
+        assert self._declared is not None
+        changed = [i for i, (now, then) in enumerate(zip(given, before, strict=True)) if not _same(now, then)]
+        if self._declared.mutated is None:
+            return tuple(changed)
+        if undeclared := [index for index in changed if index not in self._declared.mutated]:
+            name = self._declared.names[undeclared[0]]
+            raise TaskProblem(f"changes its argument {name} in place, which its MUTATES does not name")
+        return self._declared.mutated
 
     def _forward(
         self, model: torch.nn.Module, form: Any, tensors: list[torch.Tensor]

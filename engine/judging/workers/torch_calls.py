@@ -253,8 +253,9 @@ def count_reference(
 
     Returns:
         `calls` (the eager library calls as JSON), `bound` (`bytes` that must move once: inputs and
-        parameters that are read, and outputs; `flops` of matrix products; `operations` of the rest;
-        `dtype` of the matrix products or else of the output) and `inputs`, described as for `large_inputs`.
+        parameters that are read, outputs, and inputs that are changed; `flops` of matrix products;
+        `operations` of the rest; `dtype` of the matrix products or else of the output) and `inputs`,
+        described as for `large_inputs`.
     """
     with without_memory() as mode:
         module = stand_in_module(build())
@@ -264,7 +265,9 @@ def count_reference(
         described = describe_inputs(values)
         calls: list[LibraryCall] = []
         sources: dict[int, int] = {}
-        for tensor in (*module.parameters(), *module.buffers(), *(v for v in values if isinstance(v, torch.Tensor))):
+        arguments = [value for value in values if isinstance(value, torch.Tensor)]
+        changeable = {mode.memory.place(tensor)[0] for tensor in arguments}
+        for tensor in (*module.parameters(), *module.buffers(), *arguments):
             number, _, _ = mode.memory.place(tensor)
             sources[number] = distinct_bytes(tensor)
         with counting_calls(mode, calls):
@@ -278,6 +281,9 @@ def count_reference(
     needed = 0
     for number, size in sources.items():
         needed += min(size, sum(call.reads.get(number, 0) for call in calls))
+        if number in changeable:
+            # What the reference changes in place is an output as well.
+            needed += min(size, sum(call.writes.get(number, 0) for call in calls))
     matrix = [call for call in calls if call.flops > 0]
     flops = math.fsum(call.flops for call in calls)
     dtype = max(matrix, key=lambda call: call.flops).dtype if matrix else (calls[-1].dtype if calls else "float32")

@@ -27,6 +27,12 @@ class Trial:
     amplified: int | None = None
 
 
+VALUE_CHANGES = ("signed", "enlarged", "diminished")
+"""Changes of inputs to other values of their domain."""
+
+CONTENT_CHANGES = ("exchanged", *VALUE_CHANGES)
+"""Changes of inputs that keep their shapes."""
+
 TRIALS = (
     Trial("secret inputs 1", 0),
     Trial("secret inputs 1 with a few values exchanged", 0, "exchanged"),

@@ -66,6 +66,16 @@ def unflatten(form: Any, tensors: list[torch.Tensor]) -> Any:
     raise UnsupportedValue(f"a value of kind {kind}")
 
 
+def count_tensors(form: Any) -> int:
+    """How many tensors a flattened value holds."""
+    if isinstance(form, list):
+        return sum(map(count_tensors, form))
+    if not isinstance(form, dict):
+        return 0
+    ((kind, content),) = form.items()
+    return 1 if kind == "$tensor" else count_tensors(content) if kind in ("$tuple", "$dict") else 0
+
+
 def same_structure(one: Any, other: Any) -> bool:
     """Whether two flattened values nest alike and agree in all but their tensors; a tuple is as good as a list."""
     if isinstance(one, dict) and "$tuple" in one:
