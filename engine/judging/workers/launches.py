@@ -91,7 +91,7 @@ def _describe(kernel: Any) -> Json:
     }
 
 
-def sample(factory: type[torch.nn.Module], large: Json, mutated: Sequence[int]) -> Json:
+def sample(factory: type[torch.nn.Module], large: Json, mutated: Sequence[int] = ()) -> Json:
     """Runs the candidate at the large form on tensors without memory.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ class ModelNew(nn.Module):
 """
 
 
-def make_task(source: str, small: dict[str, object] | None = None, name: str = "scale") -> Task:
+def make_task(source: str, small: Mapping[str, object] | None = None, name: str = "scale") -> Task:
     return Task(name, "test", "kernelbench", f"{name}.py", source, (Case(small_overrides=small or {}),))
 
 
