@@ -1,12 +1,16 @@
-"""Shared by all tests: GPU tests are skipped where there is no GPU."""
+"""Shared by all tests: those that need a GPU are skipped where there is none, the others never use it."""
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
 
 from tests.engine.judging.corpus import OUTCOME, table
+
+# Runs that tests start are settled by this; tests that need a GPU name it.
+os.environ["KERNELGROVE_DEVICE"] = "cpu"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,7 +25,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints how the corpus of candidates went, where any of it was judged."""
     reports = [report for status in ("passed", "failed") for report in terminalreporter.stats.get(status, [])]
     outcomes = [value for report in reports for name, value in report.user_properties if name == OUTCOME]
-    if outcomes:
-        terminalreporter.section("corpus of candidates")
-        for row in table(outcomes):
+    for where in dict.fromkeys(outcome[0] for outcome in outcomes):
+        terminalreporter.section(f"corpus of candidates, {where}")
+        for row in table([(group, right) for place, group, right in outcomes if place == where]):
             terminalreporter.write_line(row)

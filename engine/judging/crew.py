@@ -27,9 +27,6 @@ from engine.tasks.catalogue import FUNCTION, TaskError, entry_point
 EXIT_TIMEOUT_S = 15.0
 """How long a killed contestant may take to be gone before the nursery is given up."""
 
-BASELINES = ("eager", "compile", "compile_max")
-"""The ways in which the reference is run for comparison."""
-
 BASELINE_TIMEOUT_S = 240.0
 """How long building, tuning and measuring one baseline may take."""
 
@@ -153,7 +150,7 @@ class Crew:
     async def _fork_baselines(self) -> dict[str, Seat]:
         """Starts the trusted processes that run the reference in each way, on a machine with a GPU."""
         seats = {}
-        for name in BASELINES:
+        for name in self._settings.baselines:
             folder = self.folder / f"baseline-{name}"
             folder.mkdir(mode=0o700)
             path = folder / "task.py"

@@ -31,6 +31,7 @@ class JudgeSettings:
         no_regress: by how many percent a best candidate may be slower than the baseline on a case; None does not ask.
         max_output_bytes: how much of what a candidate prints is kept; the rest is dropped.
         max_memory_bytes: host memory that a candidate may add to its process where there is no GPU.
+        baselines: the ways of running the reference that candidates are compared with on a GPU, eager always.
         open_timeout_s: seconds that judge, nursery and baselines may take to get ready.
         sandbox: `auto` (every layer that the kernel offers), `off`, or names of layers to leave out
             (`engine.judging.sandbox`); the environment's KERNELGROVE_SANDBOX by default.
@@ -48,6 +49,7 @@ class JudgeSettings:
     no_regress: float | None = None
     max_output_bytes: int = 64 << 10
     max_memory_bytes: int = 8 << 30
+    baselines: tuple[str, ...] = ("eager", "compile", "compile_max")
     open_timeout_s: float = 600.0
     sandbox: str = field(default_factory=setting)
 
@@ -74,4 +76,4 @@ class JudgeSettings:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> JudgeSettings:
         """The settings in a message from the engine."""
-        return cls(**fields)
+        return cls(**{**fields, "baselines": tuple(fields["baselines"])})

@@ -20,15 +20,18 @@ import torch
 
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import faults, launches, timing
-from engine.judging.workers.conditions import Uninitialised, at_most
+from engine.judging.workers.conditions import Allocations, at_most, spoil_free_memory
 from engine.judging.workers.exchange import map_arena
 from engine.judging.workers.guard import Guard
+from engine.judging.workers.launches import Recorded
 from engine.judging.workers.traits import traits_of
 from engine.judging.workers.values import UnsupportedValue, dtype_name, dtype_of, flatten, unflatten
 from engine.judging.workers.weights import Home, find_homes
 from engine.tasks.opening import load_module
 
 _synchronize = torch.cuda.synchronize
+_current_stream = torch.cuda.current_stream
+_stream = torch.cuda.stream
 
 
 class CandidateProblem(Exception):
@@ -48,6 +51,7 @@ class _Candidate:
 
     path: str
     device: str
+    stream: Any = None
     untrusted: bool = True
     factory: Any = None
     model: Any = None
@@ -78,6 +82,7 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         emulation.enter()
     else:
         torch.cuda.set_device(torch.device(device))
+        candidate.stream = _current_stream()
     guard = Guard()
     operations: dict[str, Callable[[_Candidate, Message, list[Tensors]], dict[str, Any]]] = {
         "load": _load,
@@ -215,10 +220,10 @@ def _optimised(model: torch.nn.Module, how: str | None) -> Any:
 
 
 def _call(candidate: _Candidate, form: Any, inputs: Tensors) -> tuple[Any, Tensors]:
-    result = candidate.model(*unflatten(form, inputs))
-    form, tensors = _flattened(result)
-    if candidate.device != "cpu":
-        _synchronize()
+    """One call; on a GPU its work may still be under way."""
+    form, tensors = _flattened(candidate.model(*unflatten(form, inputs)))
+    if candidate.stream is not None and _current_stream() != candidate.stream:
+        raise CandidateProblem("incorrect", "the candidate leaves another CUDA stream current than it was called on")
     return form, tensors
 
 
@@ -241,25 +246,59 @@ def _run(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict
         for name, value in zip(message["names"], state, strict=True):
             if name in candidate.homes:
                 candidate.homes[name].put(value)
-    recorded: list[dict[str, Any]] = []
     if isinstance(candidate.model, torch.nn.Module):
         candidate.model.train(message["training"])
     candidate.former = candidate.outputs if message["keep"] else []
-    with ExitStack() as stack:
-        stack.enter_context(at_most(message["at_most_s"]))
-        launched = None
-        if message["conduct"] is not None:
-            launched = stack.enter_context(launches.recording(candidate.device, message["conduct"]))
-        if message["filling"] is not None:
-            stack.enter_context(Uninitialised(message["filling"]))
-        form, tensors = _call(candidate, candidate.input_form, candidate.inputs)
-    if launched is not None:
-        recorded = launched()
-    candidate.outputs = tensors
-    traits = [trait.to_json() for trait in traits_of(tensors, candidate.inputs)]
-    if candidate.answer and _fits(tensors, candidate.answer) and _plain(tensors):
-        _hand_over(candidate, candidate.outputs, candidate.answer)
-    return {"form": form, "tensors": _described(tensors), "traits": traits, "launches": recorded}
+    form, recorded = _checked(
+        candidate, message["conduct"], message["filling"], message["at_most_s"], candidate.input_form, candidate.inputs
+    )
+    tensors = candidate.outputs
+    return {
+        "form": form,
+        "tensors": _described(tensors),
+        "traits": [trait.to_json() for trait in traits_of(tensors, candidate.inputs)],
+        "launches": recorded.launches,
+        "fingerprint": recorded.fingerprint,
+        "replays": recorded.replays,
+        "streams": recorded.streams,
+    }
+
+
+def _checked(
+    candidate: _Candidate,
+    conduct: str | None,
+    filling: str | None,
+    at_most_s: float | None,
+    input_form: Any,
+    inputs: Tensors,
+    answer: Tensors | None = None,
+) -> tuple[Any, Recorded]:
+    """One call under the conditions named, whose outputs are kept, and handed over where there is room for them.
+
+    They are copied on the stream that the call was made on, at once: work on another one that nobody waits
+    for comes too late, as it would for whoever uses the candidate.
+    """
+    answer = candidate.answer if answer is None else answer
+    gpu = candidate.stream is not None
+    # Interpreted kernels are kept inside their tensors by `bounds`.
+    allocations = Allocations(filling, margins=gpu) if filling is not None else None
+    recorded = Recorded()
+    if gpu:
+        spoil_free_memory()
+    with at_most(at_most_s):
+        with ExitStack() as stack:
+            if conduct is not None:
+                recorded = stack.enter_context(launches.recording(candidate.device, conduct))
+            if allocations is not None:
+                stack.enter_context(allocations)
+            form, candidate.outputs = _call(candidate, input_form, inputs)
+        if answer and _fits(candidate.outputs, answer) and _plain(candidate.outputs):
+            _hand_over(candidate, candidate.outputs, answer)
+        elif gpu:
+            _synchronize()
+        if allocations is not None:
+            allocations.check()
+    return form, recorded
 
 
 def _plain(tensors: Tensors) -> bool:
@@ -280,9 +319,10 @@ def _fits(tensors: Tensors, slots: Tensors) -> bool:
 def _hand_over(candidate: _Candidate, outputs: Tensors, answer: Tensors) -> None:
     if not _fits(outputs, answer):
         raise CandidateProblem("incorrect", "the candidate's outputs change shape or dtype from call to call")
-    for tensor, slot in zip(outputs, answer, strict=True):
-        slot.copy_(tensor)
-    if candidate.device != "cpu":
+    with _stream(candidate.stream) if candidate.stream is not None else nullcontext():
+        for tensor, slot in zip(outputs, answer, strict=True):
+            slot.copy_(tensor)
+    if candidate.stream is not None:
         _synchronize()
 
 
@@ -303,11 +343,8 @@ def _former(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> d
 def _resized(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Calls the candidate once on inputs of other sizes, and copies its outputs where there is room for them."""
     inputs, answer = arenas
-    with at_most(message["at_most_s"]), launches.recording(candidate.device), Uninitialised("nan"):
-        form, tensors = _call(candidate, message["input_form"], inputs)
-    if _fits(tensors, answer) and _plain(tensors):
-        _hand_over(candidate, tensors, answer)
-    return {"form": form, "tensors": _described(tensors)}
+    form, _ = _checked(candidate, "run", "nan", message["at_most_s"], message["input_form"], inputs, answer)
+    return {"form": form, "tensors": _described(candidate.outputs)}
 
 
 def _sample(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -16,17 +16,24 @@ from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
 from engine.judging.workers import honesty, numerics
 from engine.judging.workers.answerer import Answerer, Fault, forged
-from engine.judging.workers.exchange import Arena
+from engine.judging.workers.exchange import MARGIN, Arena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.numerics import Truth
 from engine.judging.workers.reference import Reference
 from engine.judging.workers.traits import Traits
-from engine.judging.workers.trials import AFTER, AGAIN, TRIALS, Question, Trial
+from engine.judging.workers.trials import AFTER, TRIALS, Question, Trial
 from engine.judging.workers.values import describe_structure, dtype_name, same_structure
 
 Report = Callable[[Message], None]
-Arenas = Callable[[Sequence[torch.Tensor]], Arena]
+
+
+class Arenas(Protocol):
+    """Makes shared memory for copies of tensors, with margins around each where they are asked for."""
+
+    def __call__(self, tensors: Sequence[torch.Tensor], margin: int = 0) -> Arena:
+        """Bytes of each `margin` are kept free around every tensor where there is a GPU."""
+        ...
 
 
 @dataclass(slots=True)
@@ -84,6 +91,7 @@ class Examination:
         gate: numerics.Gate,
         arenas: Arenas,
         report: Report,
+        interpreted: bool = True,
     ) -> None:
         """One case of one candidate.
 
@@ -91,13 +99,16 @@ class Examination:
             answerer: the contestant.
             case: the case's place in the task.
             reference: the form of the case that the contestant answers for.
-            large: the form that is modelled where there is no GPU.
+            large: the form that is modelled; None where nothing is.
             settings: the run's settings.
             gate: decides what is right in this case.
             arenas: makes shared memory for the tensors given; whoever made it takes it back.
             report: tells the engine of progress.
+            interpreted: whether kernels run in Triton's interpreter.
         """
         self.reference = reference
+        self.interpreted = interpreted
+        self.fingerprint: str | None = None
         self.findings = Findings()
         self._case = case
         self._large = large
@@ -148,27 +159,40 @@ class Examination:
         if self._weights != "initial":
             # Back to the weights that timed calls are checked with; the first answer must come again.
             self._try(first)
-        if self._large is None:
-            for trial in (*AGAIN, AFTER):
-                question = self.question(trial)
-                self.check(question, self.call(question))
-        if self._large is not None:
-            # Only the interpreter can reverse programs and leave launches out at the price of a small call.
-            self.enter("honest")
-            honesty.repeat(self)
+        self.enter("honest")
+        honesty.repeat(self)
+        if self.interpreted:
+            # On a GPU these come last, since they may end the contestant's use of it.
             honesty.doubt(self)
             honesty.resize(self)
+        if self._large is not None:
             self.enter("time")
             self._sample(self._large)
-            self.enter("after")
-            question = self.question(AFTER)
-            self.check(question, self.call(question))
+        if self.interpreted:
+            self.ask_afterwards()
         if self.findings.tier != "exact":
             self.findings.labels.add("reduced_precision")
         if self.gate.tolerance is not None:
             atol, rtol = self.gate.tolerance
             detail = f"judged by the case's own atol {atol:g} and rtol {rtol:g} in place of the precision tiers"
             self.findings.checks.append({"name": "tolerance", "passed": True, "detail": detail})
+
+    def ask_afterwards(self) -> None:
+        """One more question, when the candidate may believe that all has been asked."""
+        self.enter("after")
+        question = self.question(AFTER)
+        self.check(question, self.call(question))
+
+    def note_compiled(self, answer: Message) -> None:
+        """Keeps what a call on a GPU tells of its compiled kernels: those of a call that tunes nothing any more."""
+        if self.interpreted:
+            return
+        launches, fingerprint = answer.get("launches"), answer.get("fingerprint")
+        if isinstance(launches, list) and launches:
+            self.findings.kernels = launches
+        if fingerprint is not None and not (isinstance(fingerprint, str) and len(fingerprint) == 64):
+            raise forged()
+        self.fingerprint = fingerprint
 
     def _sample(self, large: LargeForm) -> None:
         """Has the candidate run at the large form without memory, so that the engine can compile and model it.
@@ -223,7 +247,7 @@ class Examination:
     def _build(self, question: Question) -> None:
         names, state = self.reference.state()
         constants = self.reference.init_constants
-        self._inputs = self.arenas(question.tensors)
+        self._inputs = self.arenas(question.tensors, margin=MARGIN)
         weights, constant = self.arenas(state), self.arenas(constants)
         weights.write(state)
         constant.write(constants)
@@ -252,7 +276,12 @@ class Examination:
             self.note("hidden weights", detail, "frozen_weights")
 
     def call(
-        self, question: Question, conduct: str | None = None, keep: bool = False, at_most_s: float | None = None
+        self,
+        question: Question,
+        conduct: str | None = None,
+        keep: bool = False,
+        filling: str | None = None,
+        at_most_s: float | None = None,
     ) -> Message:
         """Lets the candidate answer a question, with the weights that go with it.
 
@@ -260,6 +289,7 @@ class Examination:
             question: what the inputs hold.
             conduct: what becomes of the launches (`launches.recording`); None leaves them alone.
             keep: whether the outputs of the call before this one are kept for `former`.
+            filling: what memory without contents holds (`conditions.Allocations`); one or the other by default.
             at_most_s: how long the call may take; None for as long as the candidate has.
         """
         assert self._inputs is not None
@@ -278,7 +308,7 @@ class Examination:
             "op": "run",
             "conduct": conduct,
             "names": names,
-            "filling": ("nan", "huge")[self._calls % 2] if self._large is not None else None,
+            "filling": filling or ("nan", "huge")[self._calls % 2],
             "training": question.trial.training,
             "keep": keep,
             "at_most_s": at_most_s,
@@ -409,6 +439,8 @@ class Examination:
                 raise Fault(
                     "incorrect", f"the candidate changes input {index} in place, which the task does not declare"
                 )
+        if self._inputs.overrun():
+            raise Fault("runtime_error", "the candidate writes into memory around its inputs that it was not given")
         self._compare(question, [inputs[index] for index in question.mutated], question.changes)
 
     def _try(self, question: Question) -> None:

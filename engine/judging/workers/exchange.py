@@ -27,6 +27,10 @@ _ALIGNMENT = 256
 """Bytes between tensors: what torch's own allocators promise, so that kernels specialise alike."""
 
 
+MARGIN = 256 << 10
+"""Bytes around inputs and allocations on a GPU that a checked call must leave alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """Where one tensor lies in an arena: byte offset, shape, strides in elements, dtype."""
@@ -64,13 +68,16 @@ def _dense_stride(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.stride())
 
 
-def lay_out(tensors: Sequence[torch.Tensor]) -> tuple[list[Slot], int]:
-    """Slots for copies of `tensors`, and the size in bytes of the arena that holds them."""
-    slots, offset = [], 0
+def lay_out(tensors: Sequence[torch.Tensor], margin: int = 0) -> tuple[list[Slot], int]:
+    """Slots for copies of `tensors`, and the size in bytes of the arena that holds them.
+
+    `margin` bytes are left free before the first slot and behind each one.
+    """
+    slots, offset = [], margin
     for tensor in tensors:
         slot = Slot(offset, tuple(tensor.shape), _dense_stride(tensor), tensor.dtype)
         slots.append(slot)
-        offset += -(-max(slot.bytes, 1) // _ALIGNMENT) * _ALIGNMENT
+        offset += -(-max(slot.bytes, 1) // _ALIGNMENT) * _ALIGNMENT + margin
     return slots, max(offset, _ALIGNMENT)
 
 
@@ -91,6 +98,9 @@ class Arena(Protocol):
 
     def read(self) -> list[torch.Tensor]:
         """Private copies of what the slots hold now."""
+
+    def overrun(self) -> bool:
+        """Whether anything outside the slots has changed since the last `write`, as far as that is watched."""
 
     def poison(self) -> None:
         """Overwrites everything with bytes that are NaN in every float dtype."""
@@ -149,6 +159,10 @@ class MemfdArena:
             copies.append(copy)
         return copies
 
+    def overrun(self) -> bool:
+        """See Arena; interpreted kernels are kept inside their tensors by `bounds`."""
+        return False
+
     def poison(self) -> None:
         """See Arena."""
         for slot in self.slots:
@@ -157,6 +171,10 @@ class MemfdArena:
     def close(self) -> None:
         """See Arena."""
         os.close(self._descriptor)
+
+
+_PATTERNS = (0xFF, 0x3F)
+"""What margins hold in turn, byte by byte: NaN or a small positive number in every float dtype."""
 
 
 class CudaArena:
@@ -171,6 +189,8 @@ class CudaArena:
 
         self.slots: list[Slot] = []
         self.size = size
+        self.margin = 0
+        self._pattern = 0
         self._owner = owner
         self._pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(self._pool, device):
@@ -187,7 +207,10 @@ class CudaArena:
         return []
 
     def write(self, tensors: Sequence[torch.Tensor]) -> None:
-        """See Arena."""
+        """See Arena; margins hold something else each time, so that no answer may depend on them."""
+        if self.margin:
+            self._pattern = _PATTERNS[self._pattern == _PATTERNS[0]]
+            self._memory.fill_(self._pattern)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             _view(self._memory, slot).copy_(tensor.detach())
         torch.cuda.synchronize(self._memory.device)
@@ -197,6 +220,15 @@ class CudaArena:
         copies = [_view(self._memory, slot).clone() for slot in self.slots]
         torch.cuda.synchronize(self._memory.device)
         return copies
+
+    def overrun(self) -> bool:
+        """See Arena."""
+        if not self.margin:
+            return False
+        ends = [0, *(slot.offset + slot.bytes for slot in self.slots)]
+        starts = [*(slot.offset for slot in self.slots), ends[-1] + self.margin]
+        changed = [(self._memory[end:start] != self._pattern).any() for end, start in zip(ends, starts, strict=True)]
+        return bool(torch.stack(changed).any())
 
     def poison(self) -> None:
         """See Arena."""
@@ -216,9 +248,9 @@ class CudaArenas:
         self._free: list[CudaArena] = []
         self._lock = threading.Lock()
 
-    def lend(self, tensors: Sequence[torch.Tensor]) -> CudaArena:
+    def lend(self, tensors: Sequence[torch.Tensor], margin: int = 0) -> CudaArena:
         """The smallest free arena that holds copies of `tensors` without wasting more than half, or a new one."""
-        slots, size = lay_out(tensors)
+        slots, size = lay_out(tensors, margin)
         with self._lock:
             fitting = [arena for arena in self._free if size <= arena.size <= max(2 * size, 2 << 20)]
             if fitting:
@@ -226,7 +258,7 @@ class CudaArenas:
                 self._free.remove(arena)
             else:
                 arena = CudaArena(size, self._device, self)
-        arena.slots = slots
+        arena.slots, arena.margin = slots, margin
         return arena
 
     def give_back(self, arena: CudaArena) -> None:

@@ -56,6 +56,7 @@ class Guard:
 def _names() -> list[tuple[Any, str, str]]:
     """What is watched beside our own modules: the owner, its name for people, and the attribute."""
     import triton
+    from triton.compiler.compiler import CompiledKernel
     from triton.runtime.jit import JITFunction
 
     return [
@@ -82,6 +83,8 @@ def _names() -> list[tuple[Any, str, str]]:
             for name in ("__call__", "named_parameters", "named_buffers", "to")
         ),
         *((JITFunction, "triton.JITFunction", name) for name in ("run", "__getitem__")),
+        (CompiledKernel, "triton.CompiledKernel", "run"),
+        (torch.cuda.CUDAGraph, "torch.cuda.CUDAGraph", "replay"),
         (triton.testing, "triton.testing", "do_bench"),
         (triton.runtime.Autotuner, "triton.Autotuner", "run"),
     ]

@@ -5,17 +5,20 @@ Each looks at what the candidate does, not at how it is written.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
 
 from engine.judging.wire import Message
-from engine.judging.workers.answerer import Fault, forged
+from engine.judging.workers.answerer import Fault, Gone, forged
+from engine.judging.workers.exchange import MARGIN
 from engine.judging.workers.trials import AGAIN, FEWER_ROWS, TRIALS, Question
 
 if TYPE_CHECKING:
     from engine.judging.workers.examination import Examination
 
+_REPEATS = 3
 _AT_MOST_S = 5.0
 """How long a call may take that is only made to see what happens."""
 
@@ -24,12 +27,12 @@ def repeat(examination: Examination) -> None:
     """Asks the same twice: programs in another order, work that is done only once, outputs that do not last.
 
     Raises:
-        Fault: an answer depends on the order of programs or comes from memory.
+        Fault: an answer depends on the order of the work or comes from memory.
     """
     one, other = map(examination.question, AGAIN)
     answer = examination.call(one, conduct="run")
     before = examination.check(one, answer)
-    first = _reversed(examination, other)
+    first = _in_another_order(examination, other)
     assert examination.outputs is not None
     if first is not None:
         examination.outputs.poison()
@@ -38,23 +41,32 @@ def repeat(examination: Examination) -> None:
             detail = "the outputs of one call are overwritten by the next"
             examination.note("lasting outputs", detail, "aliased_output")
     again = examination.call(other, conduct="run")
-    second = examination.check(other, again)
-    if first is not None and not _same(first, second):
+    examination.note_compiled(again)
+    answers = [examination.check(other, again)]
+    if first is not None:
+        answers.append(first)
+    if not examination.interpreted:
+        # Programs of a GPU run in an order that changes by itself, at the price of a call.
+        answers += [examination.check(other, examination.call(other)) for _ in range(_REPEATS)]
+    if not all(_same(answers[0], later) for later in answers[1:]):
         detail = "the same inputs give outputs that differ within rounding"
         examination.note("repeated", detail, "nondeterministic")
     missing = _kernels(answer) - _kernels(again)
-    if missing:
+    # What a replayed graph launches cannot be seen.
+    if missing and not again.get("replays"):
         reason = f"asked the same again, the candidate does not launch {sorted(missing)[0]}: it answers from memory"
         raise Fault("incorrect", reason)
 
 
-def _reversed(examination: Examination, question: Question) -> list[torch.Tensor] | None:
-    """The outputs with the programs of each launch in reverse order.
+def _in_another_order(examination: Examination, question: Question) -> list[torch.Tensor] | None:
+    """The outputs with the programs of each launch in reverse order, or, on a GPU, with other streams held up.
 
     None where a program waits for earlier ones, which is as good a reason for an order as any.
     """
+    conduct = "reverse" if examination.interpreted else "late"
+    words = "where programs run in another order" if examination.interpreted else "when asked once more"
     try:
-        answer = examination.call(question, conduct="reverse", keep=True)
+        answer = examination.call(question, conduct=conduct, keep=True)
     except Fault as fault:
         if "OutOfPatience" in fault.reason:
             return None
@@ -66,8 +78,9 @@ def _reversed(examination: Examination, question: Question) -> list[torch.Tensor
     except Fault as fault:
         if fault.verdict != "incorrect":
             raise
-        reason = f"{fault.reason}, where programs run in another order"
-        raise Fault(fault.verdict, reason, fault.detail, fault.labels) from fault
+        if answer.get("streams"):
+            words = "where work on another stream is slow: the stream that it was called on does not wait for it"
+        raise Fault(fault.verdict, f"{fault.reason}, {words}", fault.detail, fault.labels) from fault
 
 
 def _kernels(answer: Message) -> set[str]:
@@ -98,13 +111,27 @@ def doubt(examination: Examination) -> None:
 
 
 def _answers(examination: Examination, question: Question, conduct: str) -> bool:
+    filling = "harmless" if conduct == "skip" else None
     try:
-        answer = examination.call(question, conduct=conduct, at_most_s=_AT_MOST_S)
+        answer = examination.call(question, conduct=conduct, filling=filling, at_most_s=_AT_MOST_S)
     except Fault as fault:
         if fault.verdict == "tampered":
             raise
         return False
     return examination.right(question, answer)
+
+
+def last_doubts(examination: Examination) -> None:
+    """On a GPU: doubts about launches, then other sizes.
+
+    Either may end the candidate's use of the GPU, or itself, without being its fault: nothing else is asked
+    afterwards.
+    """
+    with suppress(Gone):
+        doubt(examination)
+        question = examination.question(TRIALS[0])
+        if _answers(examination, question, "run"):
+            resize(examination)
 
 
 def resize(examination: Examination) -> None:
@@ -115,7 +142,8 @@ def resize(examination: Examination) -> None:
         for tensor, own in zip(question.tensors, examination.question(TRIALS[0]).tensors, strict=True)
     ):
         return
-    inputs, outputs = examination.arenas(question.tensors), examination.arenas(question.truth.own)
+    inputs = examination.arenas(question.tensors, margin=MARGIN)
+    outputs = examination.arenas(question.truth.own)
     inputs.write(question.tensors)
     outputs.poison()
     message: Message = {"op": "resized", "input_form": question.form, "at_most_s": _AT_MOST_S}

@@ -20,7 +20,7 @@ from engine.judging import sandbox_kernel
 from engine.judging.sandbox import Sandbox
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Channel, Message, WireClosed
-from engine.judging.workers import large_form
+from engine.judging.workers import honesty, large_form
 from engine.judging.workers.answerer import Answerer, Fault, Gone
 from engine.judging.workers.clock import Baseline
 from engine.judging.workers.examination import Examination, Findings
@@ -166,8 +166,8 @@ class Judge:
         self._channel.send({"id": number, **message})
 
     def _examine_case(self, number: int, index: int, case: _Case, answerer: Answerer, done: list[Findings]) -> None:
-        def arenas(tensors: Sequence[torch.Tensor]) -> Arena:
-            arena = MemfdArena(tensors) if self._gpu is None else self._gpu.arenas.lend(tensors)
+        def arenas(tensors: Sequence[torch.Tensor], margin: int = 0) -> Arena:
+            arena = MemfdArena(tensors) if self._gpu is None else self._gpu.arenas.lend(tensors, margin)
             self._lent.setdefault(number, []).append(arena)
             return arena
 
@@ -178,7 +178,17 @@ class Judge:
             report({"event": "waiting" if begins else "goes_on"})
 
         modelled = case.large if self._gpu is None else None
-        examination = Examination(answerer, index, case.reference, modelled, self._settings, case.gate, arenas, report)
+        examination = Examination(
+            answerer,
+            index,
+            case.reference,
+            modelled,
+            self._settings,
+            case.gate,
+            arenas,
+            report,
+            interpreted=self._gpu is None,
+        )
         load = {"op": "load", "entry": self._task["entry"], "function": self._task["function"]} if not index else None
         findings = examination.findings
         done.append(findings)
@@ -198,6 +208,10 @@ class Judge:
             answerer, index, case.reference, case.overrides, findings.tier, check, waiting, arenas
         )
         findings.measurement = measured.to_json()
+        with self._gpu.lock.shared(waiting):
+            examination.ask_afterwards()
+            if index == len(self._cases) - 1:
+                honesty.last_doubts(examination)
 
 
 def _gate(case: Message) -> Gate:

@@ -1,22 +1,38 @@
 """Which Triton kernels a candidate launches, and with what, on either kind of machine.
 
 Runs in the contestant. Without a GPU the launch recorder does the work inside Triton's interpreter;
-with one, compiled kernels are noted as they are launched, and nothing stays wrapped while calls are timed.
+with one, compiled kernels are noted as they are launched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from engine.judging.workers.conditions import LaunchRefused
 from engine.judging.workers.values import dtype_of, flatten, unflatten
 
 Json = dict[str, Any]
-Recorded = Callable[[], list[Json]]
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What a recorded call did.
+
+    Attributes:
+        launches: without a GPU every launch in order, with one each kernel once, as plain JSON.
+        fingerprint: on a GPU, a hash of the compiled code, grids and library calls; None where unknown.
+        replays: on a GPU, how many captured graphs were replayed.
+        streams: on a GPU, how many streams beside the call's own were held up.
+    """
+
+    launches: list[Json] = field(default_factory=list)
+    fingerprint: str | None = None
+    replays: int = 0
+    streams: int = 0
 
 
 def install(device: str, arch: str) -> None:
@@ -31,64 +47,26 @@ def install(device: str, arch: str) -> None:
 
 @contextmanager
 def recording(device: str, conduct: str = "run") -> Iterator[Recorded]:
-    """Notes the launches inside the block; the function it gives returns them as plain JSON.
+    """Notes the launches inside the block; what it gives is complete when the block ends.
 
-    `conduct` says what becomes of them: `run`, `reverse` the order of their programs (where there is no
-    GPU, which has an order of its own), `skip` them, or let them `fail`.
+    `conduct` says what becomes of launches: `run`, `skip` them, or let them `fail`; without a GPU also
+    `reverse` the order of their programs, with one `late`, which holds up streams beside the call's own.
     """
+    recorded = Recorded()
     if device == "cpu":
         from engine.judging.workers import recorder
 
         with recorder.recording(conduct) as launches:
-            yield lambda: [launch.to_json() for launch in launches]
+            yield recorded
+        recorded.launches = [launch.to_json() for launch in launches]
     else:
-        with _compiled(conduct) as kernels:
-            yield lambda: kernels
+        from engine.judging.workers import compiled_launches
 
-
-@contextmanager
-def _compiled(conduct: str) -> Iterator[list[Json]]:
-    from triton.runtime.jit import JITFunction
-
-    seen: set[str] = set()
-    kernels: list[Json] = []
-    function: Any = JITFunction
-    plain_run = function.run
-
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if conduct == "fail":
-            raise LaunchRefused
-        if conduct == "skip":
-            return None
-        kernel = plain_run(self, *args, **kwargs)
-        if kernel is not None and not kwargs.get("warmup"):
-            described = _describe(kernel)
-            if described["hash"] not in seen:
-                seen.add(described["hash"])
-                kernels.append(described)
-        return kernel
-
-    function.run = run
-    try:
-        yield kernels
-    finally:
-        function.run = plain_run
-
-
-def _describe(kernel: Any) -> Json:
-    """The resources of a compiled and loaded kernel, named as the compile nursery names them."""
-    metadata = kernel.metadata
-    target = getattr(metadata, "target", None)
-    return {
-        "kernel": str(getattr(metadata, "name", "kernel")),
-        "hash": str(getattr(kernel, "hash", id(kernel))),
-        "arch": f"sm_{target.arch}" if target is not None else "",
-        "registers": int(getattr(kernel, "n_regs", None) or 0),
-        "spills": int(getattr(kernel, "n_spills", None) or 0),
-        "shared_bytes": int(getattr(metadata, "shared", 0) or 0),
-        "num_warps": int(getattr(metadata, "num_warps", 0) or 0),
-        "num_stages": int(getattr(metadata, "num_stages", 0) or 0),
-    }
+        with compiled_launches.recording(conduct) as found:
+            yield recorded
+        recorded.launches = list(found.kernels.values())
+        recorded.fingerprint = found.fingerprint()
+        recorded.replays, recorded.streams = found.replays, found.streams
 
 
 def sample(factory: type[torch.nn.Module], large: Json, mutated: Sequence[int] = ()) -> Json:

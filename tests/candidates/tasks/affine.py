@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 FAMILY = "elementwise"
-ROWS, COLUMNS = 8192, 4096
+ROWS, COLUMNS = 2048, 4100
 SMALL = {"ROWS": 7, "COLUMNS": 50}
 
 

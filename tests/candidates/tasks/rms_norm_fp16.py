@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 FAMILY = "normalisation"
-ROWS, COLUMNS = 8192, 4096
+ROWS, COLUMNS = 2048, 4096
 SMALL = {"ROWS": 9, "COLUMNS": 100}
 
 

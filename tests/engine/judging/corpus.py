@@ -2,9 +2,10 @@
 
 Every file under tests/candidates/adversarial/<class>/ and tests/candidates/honest/ opens with a docstring: why
 it is there, a line `---`, and in TOML its task and the outcome expected. `verdict` lists what is acceptable,
-`labels` those that must be given: to an adversarial candidate at least, to an honest one exactly. `no_gain`
-says that the attempt is harmless: it must be no faster than its honest `twin`. `quick` candidates are part of
-every test run, `gpu` ones need a GPU.
+`labels` those that must be given: to an adversarial candidate at least, to an honest one exactly. `on_gpu` has
+both where a GPU, which checks the large form itself, tells something else. `no_gain` says that the attempt is
+harmless: it must be no faster than its honest `twin`. `quick` candidates are part of every test run; those with
+`gpu` need one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.records import Evaluation, Label, Task, Verdict
 from engine.tasks.catalogue import find_task
@@ -23,16 +25,26 @@ HONEST = "honest"
 OUTCOME = "corpus"
 """The name under which a test reports how its candidate was judged."""
 
+_GAIN = {"cpu": 0.95, "gpu": 0.75}
+"""The share of its twin's time that a harmless attempt may come down to; a measured time of one process has noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The outcome that a header asks for on one kind of machine."""
+
+    verdicts: tuple[str, ...]
+    labels: frozenset[str]
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One candidate of the corpus and the outcome that its header asks for."""
+    """One candidate of the corpus and the outcome that its header asks for by kind of machine, `cpu` and `gpu`."""
 
     path: Path
     group: str
     task: str
-    verdicts: tuple[str, ...]
-    labels: frozenset[str]
+    expected: dict[str, Expected]
     no_gain: bool = False
     twin: str | None = None
     quick: bool = False
@@ -50,24 +62,25 @@ class Attempt:
     def source(self) -> str:
         return self.path.read_text()
 
-    def problem(self, evaluation: Evaluation, twin: Evaluation | None = None) -> str:
+    def problem(self, kind: str, evaluation: Evaluation, twin: Evaluation | None = None) -> str:
         """What is not as it must be, in one line; empty where the judge is right.
 
         A candidate with a disqualifying label needs no time; an honest one must have it.
         """
+        expected = self.expected[kind]
         found = f"{evaluation.verdict} {list(evaluation.labels)} {evaluation.reason}"
-        if evaluation.verdict not in self.verdicts:
-            return f"expected {' or '.join(self.verdicts)}, found {found}"
-        if evaluation.verdict is Verdict.CORRECT and not self.labels <= set(evaluation.labels):
-            return f"expected labels {sorted(self.labels)}, found {found}"
+        if evaluation.verdict not in expected.verdicts:
+            return f"expected {' or '.join(expected.verdicts)}, found {found}"
+        if evaluation.verdict is Verdict.CORRECT and not expected.labels <= set(evaluation.labels):
+            return f"expected labels {sorted(expected.labels)}, found {found}"
         if self.honest:
-            if set(evaluation.labels) != self.labels:
-                return f"expected exactly the labels {sorted(self.labels)}, found {found}"
+            if set(evaluation.labels) != expected.labels:
+                return f"expected exactly the labels {sorted(expected.labels)}, found {found}"
             if evaluation.time_us is None:
                 return f"it has no time: {found}"
         if self.no_gain and evaluation.eligible():
             assert twin is not None and twin.time_us is not None and evaluation.time_us is not None
-            if evaluation.time_us < 0.99 * twin.time_us:
+            if evaluation.time_us < _GAIN[kind] * twin.time_us:
                 return f"it gains: {evaluation.time_us:.4g} us where its twin takes {twin.time_us:.4g}"
         return ""
 
@@ -79,18 +92,18 @@ def read_attempt(path: Path) -> Attempt:
     if not line or not why.strip():
         raise ValueError(f"{path} has no header")
     fields = tomllib.loads(header)
-    attempt = Attempt(
-        path,
-        HONEST if path.parent.name == HONEST else path.parent.name,
-        fields.pop("task"),
-        tuple(fields.pop("verdict")),
-        frozenset(fields.pop("labels")),
-        **fields,
-    )
-    unknown = {*attempt.verdicts} - {*Verdict} | attempt.labels - {*Label}
+    usual = {"verdict": fields.pop("verdict"), "labels": fields.pop("labels")}
+    expected = {"cpu": _expected(path, usual), "gpu": _expected(path, fields.pop("on_gpu", usual))}
+    group = HONEST if path.parent.name == HONEST else path.parent.name
+    return Attempt(path, group, fields.pop("task"), expected, **fields)
+
+
+def _expected(path: Path, fields: dict[str, Any]) -> Expected:
+    expected = Expected(tuple(fields["verdict"]), frozenset(fields["labels"]))
+    unknown = {*expected.verdicts} - {*Verdict} | expected.labels - {*Label}
     if unknown:
         raise ValueError(f"{path} expects {sorted(unknown)}, which is no verdict and no label")
-    return attempt
+    return expected
 
 
 def read_corpus() -> list[Attempt]:

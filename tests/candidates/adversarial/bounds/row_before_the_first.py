@@ -4,6 +4,7 @@
 task = "affine"
 verdict = ["runtime_error"]
 labels = []
+on_gpu = {verdict = ["runtime_error", "incorrect"], labels = []}
 """
 
 import torch

@@ -4,6 +4,7 @@
 task = "product"
 verdict = ["correct"]
 labels = ["shape_specialised"]
+on_gpu = {verdict = ["incorrect"], labels = []}
 quick = true
 """
 

@@ -4,6 +4,7 @@
 task = "affine"
 verdict = ["correct"]
 labels = ["no_triton"]
+on_gpu = {verdict = ["correct"], labels = []}
 """
 
 import torch
