@@ -133,6 +133,9 @@ class CommandKind(StrEnum):
     RESUME = "resume"
     STOP = "stop"
     BUDGET = "budget"
+    HINT = "hint"
+    FORCE = "force"
+    RETEST = "retest"
 
 
 class CommandState(StrEnum):
@@ -379,8 +382,19 @@ class Candidate:
     novelty: float | None = None
     pruned: bool = False
     pinned: bool = False
+    retest: bool = False
     created_at: float = 0.0
     changed_at: float = 0.0
+
+    @property
+    def uses_budget(self) -> bool:
+        """Whether it counts against the run's budget: what is judged or failed does, and what is open will.
+
+        People's own kernels are free, and so is what the machine could not judge.
+        """
+        if self.proposer is ProposerKind.HUMAN or self.verdict is Verdict.INFRASTRUCTURE_ERROR:
+            return False
+        return self.state not in (CandidateState.REJECTED, CandidateState.DUPLICATE, CandidateState.ABANDONED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ _WITHOUT_ENGINE = (
     CommandKind.RESTORE,
     CommandKind.PIN,
     CommandKind.UNPIN,
+    CommandKind.HINT,
+    CommandKind.BUDGET,
 )
 _REFUSED_AT_THE_END = (CommandKind.PAUSE, CommandKind.RESUME, CommandKind.STOP)
 
@@ -111,8 +113,9 @@ class Control:
     def ask(self, run: int, kind: CommandKind, candidate: int | None = None, argument: str = "") -> Command:
         """Asks something of a run.
 
-        With a living engine the command is queued for it. Without one, prune, restore, pin and unpin
-        apply at once; the others wait for `resume`, and the answer says so. An ended run cannot be paused or stopped.
+        With a living engine the command is queued for it. Without one, what needs none (prune, restore, pin,
+        unpin, hint, budget) applies at once; the rest waits for `resume`, and the answer says so. An ended run
+        cannot be paused or stopped.
 
         Raises:
             KeyError: there is no such run.
@@ -147,6 +150,8 @@ class Control:
         except steering.Refused as refusal:
             steering.answer(connection, command, CommandState.REFUSED, str(refusal))
         else:
+            more = f"; let it go on with: kernelgrove resume {command.run}"
+            text += more if command.kind is CommandKind.BUDGET else ""
             steering.answer(connection, command, CommandState.DONE, text)
 
     def retract(self, run: int, command: int) -> Command:

@@ -277,6 +277,7 @@ ALTER TABLE candidates ADD COLUMN retest INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE candidates ADD COLUMN low_us REAL;
 ALTER TABLE candidates ADD COLUMN high_us REAL;
 CREATE INDEX candidates_by_fingerprint ON candidates(run, fingerprint);
+CREATE INDEX candidates_by_time ON candidates(run, time_us) WHERE verdict = 'correct' AND time_us IS NOT NULL;
 
 WITH RECURSIVE cut(run, number, root) AS (
     SELECT child.run, child.number, child.number FROM candidates AS child

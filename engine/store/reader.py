@@ -101,12 +101,13 @@ class Reader:
 
     def _overview(self, run: Run) -> RunOverview:
         counts = self._connection.execute(
-            "SELECT count(*), coalesce(sum(state IN (?, ?) AND proposer != 'human'), 0),"
+            "SELECT count(*), coalesce(sum(state IN (?, ?) AND proposer != 'human' AND verdict IS NOT ?), 0),"
             " coalesce(sum(verdict = ? AND state = ?), 0), coalesce(sum(state = ?), 0)"
             " FROM candidates WHERE run = ?",
             (
                 CandidateState.EVALUATED,
                 CandidateState.FAILED,
+                Verdict.INFRASTRUCTURE_ERROR,
                 Verdict.CORRECT,
                 CandidateState.EVALUATED,
                 CandidateState.AWAITING_APPROVAL,

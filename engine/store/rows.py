@@ -102,6 +102,7 @@ def candidate_from(row: sqlite3.Row) -> Candidate:
         novelty=row["novelty"],
         pruned=bool(row["pruned"]),
         pinned=bool(row["pinned"]),
+        retest=bool(row["retest"]),
         created_at=row["created_at"],
         changed_at=row["changed_at"],
     )

@@ -18,9 +18,6 @@ from typing import Any
 from sqlite_utils import Database
 
 from engine.events import (
-    CandidateAdded,
-    CandidateEvaluated,
-    CandidateMoved,
     EngineStarted,
     Event,
     Noted,
@@ -32,6 +29,7 @@ from engine.records import (
     BaselineKernel,
     Candidate,
     CandidateState,
+    CommandKind,
     CommandState,
     Evaluation,
     ProposerKind,
@@ -39,10 +37,9 @@ from engine.records import (
     RunState,
     Step,
     Task,
-    Verdict,
 )
 from engine.store import baselines as kept_baselines
-from engine.store import lease, steering
+from engine.store import evaluations, lease, moves, proposals, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
 from engine.store.ledger import Ledger, close_calls
@@ -50,9 +47,7 @@ from engine.store.rows import (
     RUN_QUERY,
     candidate_from,
     command_from,
-    evaluation_to_json,
     get_text,
-    put_text,
     run_from,
     task_from,
 )
@@ -157,16 +152,24 @@ class RunStore:
         return True
 
     def _enter(self, connection: sqlite3.Connection, state: RunState, reason: str, ended_by: str | None) -> None:
-        now = time.time()
+        now, before = time.time(), self.run().state
         connection.execute(
             "UPDATE runs SET state = ?, reason = ?, ended_by = ?, ended_at = ?,"
             " started_at = coalesce(started_at, ?) WHERE id = ?",
             (state, reason or None, ended_by, now if state.ended else None, now, self.run_id),
         )
         self._tell(connection, RunChanged(state, reason))
+        if before.ended and not state.ended:
+            self._reopen(connection)
         if state in (RunState.DONE, RunState.STOPPED):
-            for candidate in self.candidates(*steering.WAITING):
-                steering.abandon(connection, self.run_id, candidate.number, f"run {state}")
+            for candidate in self.candidates(*moves.WAITING):
+                moves.abandon(connection, self.run_id, candidate.number, moves.ended_reason(state))
+
+    def _reopen(self, connection: sqlite3.Connection) -> None:
+        """Lets the work that the run's end abandoned wait again, if it has a source."""
+        numbers = [candidate.number for candidate in self.candidates(CandidateState.ABANDONED)]
+        reasons = [moves.ended_reason(state) for state in RunState if state.ended]
+        moves.bring_back(connection, self.run_id, numbers, reasons)
 
     def task_opened(self, device: str, kind: str, facts: Mapping[str, Any], baselines: Mapping[str, float]) -> None:
         """Keeps what the judge said of task and machine; baselines in microseconds."""
@@ -208,26 +211,15 @@ class RunStore:
 
     def recipes(self) -> dict[int, Mapping[str, Any]]:
         """How each candidate that has a recipe was made."""
-        rows = self._connection.execute(
-            "SELECT candidate, recipe FROM proposals WHERE run = ? AND recipe IS NOT NULL ORDER BY id", (self.run_id,)
-        )
-        return {row[0]: json.loads(row[1]) for row in rows}
+        return proposals.recipes(self._connection, self.run_id)
 
     def tried(self) -> list[Mapping[str, Any]]:
         """The recipes that proposers tried and could not write."""
-        rows = self._connection.execute(
-            "SELECT json_extract(request, '$.tried') FROM proposals WHERE run = ?"
-            " AND json_extract(request, '$.tried') IS NOT NULL ORDER BY id",
-            (self.run_id,),
-        )
-        return [recipe for row in rows for recipe in json.loads(row[0])]
+        return proposals.tried_recipes(self._connection, self.run_id)
 
     def why(self, number: int) -> Mapping[str, Any]:
         """Why a candidate was asked for, as it was written down before it was."""
-        row = self._connection.execute(
-            "SELECT why FROM proposals WHERE run = ? AND candidate = ? ORDER BY id DESC LIMIT 1", (self.run_id, number)
-        ).fetchone()
-        return {} if row is None else dict(json.loads(row[0]))
+        return proposals.why(self._connection, self.run_id, number)
 
     def source(self, number: int) -> str:
         """A candidate's text."""
@@ -240,36 +232,8 @@ class RunStore:
         self, parent: Candidate | None, step: Step, proposer: ProposerKind, why: Mapping[str, Any]
     ) -> int:
         """Writes down that a proposer will be asked, before it is; returns the new number."""
-        now = time.time()
         with self._write() as connection:
-            number = connection.execute(
-                "SELECT coalesce(max(number), 0) + 1 FROM candidates WHERE run = ?", (self.run_id,)
-            ).fetchone()[0]
-            connection.execute(
-                "INSERT INTO candidates (run, number, parent, step, proposer, state, depth, created_at, changed_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    self.run_id,
-                    number,
-                    parent.number if parent else None,
-                    step,
-                    proposer,
-                    CandidateState.PROPOSING,
-                    parent.depth + 1 if parent else 1,
-                    now,
-                    now,
-                ),
-            )
-            connection.execute(
-                "INSERT INTO proposals (run, candidate, proposer, state, why, started_at)"
-                " VALUES (?, ?, ?, 'open', ?, ?)",
-                (self.run_id, number, proposer, json.dumps(why), now),
-            )
-            self._tell(
-                connection,
-                CandidateAdded(number, parent.number if parent else None, step, proposer, CandidateState.PROPOSING),
-            )
-        return int(number)
+            return proposals.add(connection, self.run_id, parent.number if parent else None, step, proposer, why)
 
     def proposed(
         self,
@@ -280,6 +244,7 @@ class RunStore:
         gated: bool,
         *,
         tried: Sequence[Mapping[str, Any]] = (),
+        novelty: float | None = None,
     ) -> CandidateState:
         """Takes a proposer's answer; a text that the run already has makes the candidate a duplicate.
 
@@ -287,71 +252,24 @@ class RunStore:
         Returns the state the candidate is in afterwards.
         """
         with self._write() as connection:
-            source_hash = put_text(connection, source)
-            connection.execute(
-                "UPDATE proposals SET state = iif(state = 'open', 'answered', state), recipe = ?, response_hash = ?,"
-                " request = ?, ended_at = ? WHERE run = ? AND candidate = ? AND response_hash IS NULL",
-                (
-                    json.dumps(recipe) if recipe is not None else None,
-                    source_hash,
-                    _request(tried),
-                    time.time(),
-                    self.run_id,
-                    number,
-                ),
+            return proposals.take_answer(
+                connection, self.run_id, number, source, idea, recipe, gated=gated, tried=tried, novelty=novelty
             )
-            twin = connection.execute(
-                "SELECT min(number) FROM candidates WHERE run = ? AND source_hash = ? AND number != ?",
-                (self.run_id, source_hash, number),
-            ).fetchone()[0]
-            if twin is not None:
-                state, reason = CandidateState.DUPLICATE, f"the same text as {twin}"
-            elif gated:
-                state, reason = CandidateState.AWAITING_APPROVAL, ""
-            else:
-                state, reason = CandidateState.QUEUED, ""
-            if not steering.move(connection, self.run_id, number, (CandidateState.PROPOSING,), state, reason):
-                return self._state(number)
-            connection.execute(
-                "UPDATE candidates SET source_hash = ?, idea = ?, duplicate_of = ?, approved = ?"
-                " WHERE run = ? AND number = ?",
-                (source_hash, idea, twin, not gated, self.run_id, number),
-            )
-        return state
 
     def proposal_failed(self, number: int, reason: str, tried: Sequence[Mapping[str, Any]] = ()) -> None:
         """Keeps that the proposer gave nothing usable."""
         with self._write() as connection:
-            steering.move(connection, self.run_id, number, (CandidateState.PROPOSING,), CandidateState.FAILED, reason)
-            connection.execute(
-                "UPDATE proposals SET state = 'failed', failure = ?, request = ?, ended_at = ?"
-                " WHERE run = ? AND candidate = ? AND state = 'open'",
-                (reason, _request(tried), time.time(), self.run_id, number),
-            )
-
-    def _state(self, number: int) -> CandidateState:
-        row = self._connection.execute(
-            "SELECT state FROM candidates WHERE run = ? AND number = ?", (self.run_id, number)
-        ).fetchone()
-        return CandidateState(row[0])
+            proposals.fail(connection, self.run_id, number, reason, tried)
 
     # Evaluations
 
     def claim(self, number: int) -> bool:
-        """Takes a queued candidate for the judge; returns whether it was still there to take."""
+        """Takes a queued candidate, or one that is to be judged again, for the judge.
+
+        Returns whether it was still there to take.
+        """
         with self._write() as connection:
-            won = steering.move(
-                connection, self.run_id, number, (CandidateState.QUEUED,), CandidateState.EVALUATING, ""
-            )
-            if won:
-                connection.execute(
-                    "UPDATE candidates SET attempts = attempts + 1 WHERE run = ? AND number = ?", (self.run_id, number)
-                )
-                connection.execute(
-                    "INSERT INTO evaluations (run, candidate, epoch, state, started_at) VALUES (?, ?, ?, 'running', ?)",
-                    (self.run_id, number, self.epoch, time.time()),
-                )
-        return won
+            return evaluations.claim(connection, self.run_id, self.epoch, number)
 
     def attempts(self, number: int) -> int:
         """How often the judge has been given this candidate."""
@@ -363,8 +281,14 @@ class RunStore:
     def requeue(self, number: int, reason: str) -> None:
         """Puts a candidate back whose evaluation failed through no fault of its own."""
         with self._write() as connection:
-            steering.move(connection, self.run_id, number, (CandidateState.EVALUATING,), CandidateState.QUEUED, reason)
-            steering.void_evaluation(connection, self.run_id, number)
+            moves.move(connection, self.run_id, number, (CandidateState.EVALUATING,), CandidateState.QUEUED, reason)
+            moves.void_evaluation(connection, self.run_id, number)
+
+    def give_up_retest(self, number: int, reason: str) -> None:
+        """Leaves a judged candidate with the verdict it has, and says why it was not judged again."""
+        with self._write() as connection:
+            evaluations.give_up_retest(connection, self.run_id, number)
+            self._tell(connection, Noted(f"{number} keeps its verdict: {reason}", candidate=number))
 
     def evaluated(self, number: int, evaluation: Evaluation, speedup: float | None, reward: float | None) -> bool:
         """Keeps a verdict with its measurements, all or nothing; returns whether it still counted.
@@ -372,95 +296,26 @@ class RunStore:
         A correct candidate whose compiled code and launches equal those of an earlier one becomes its duplicate.
         """
         with self._write() as connection:
-            twin = None
-            if evaluation.correct and evaluation.fingerprint:
-                twin = connection.execute(
-                    "SELECT min(number) FROM candidates WHERE run = ? AND fingerprint = ? AND number != ?"
-                    " AND verdict = ? AND state = ?",
-                    (self.run_id, evaluation.fingerprint, number, Verdict.CORRECT, CandidateState.EVALUATED),
-                ).fetchone()[0]
-            state = CandidateState.EVALUATED if twin is None else CandidateState.DUPLICATE
-            reason = evaluation.reason if twin is None else f"compiles to the same code as {twin}"
-            changed = connection.execute(
-                "UPDATE candidates SET state = ?, verdict = ?, reason = ?, labels = ?, time_us = ?, speedup = ?,"
-                " reward = ?, fingerprint = ?, duplicate_of = ?, changed_at = ?"
-                " WHERE run = ? AND number = ? AND state = ?",
-                (
-                    state,
-                    evaluation.verdict,
-                    reason,
-                    json.dumps(evaluation.labels),
-                    evaluation.time_us,
-                    speedup,
-                    None if twin else reward,
-                    evaluation.fingerprint,
-                    twin,
-                    time.time(),
-                    self.run_id,
-                    number,
-                    CandidateState.EVALUATING,
-                ),
-            ).rowcount
-            if not changed:
-                steering.void_evaluation(connection, self.run_id, number)
-                return False
-            self._keep_evaluation(connection, number, evaluation)
-            self._tell(
-                connection,
-                CandidateEvaluated(number, evaluation.verdict, reason, evaluation.time_us, speedup)
-                if twin is None
-                else CandidateMoved(number, state, reason),
-            )
-            steering.refresh_best(connection, self.run_id)
-        return True
-
-    def _keep_evaluation(self, connection: sqlite3.Connection, number: int, evaluation: Evaluation) -> None:
-        row = connection.execute(
-            "SELECT max(id) FROM evaluations WHERE run = ? AND candidate = ? AND state = 'running'",
-            (self.run_id, number),
-        ).fetchone()
-        connection.execute(
-            "UPDATE evaluations SET state = 'done', verdict = ?, document = ?, log_hash = ?, ended_at = ? WHERE id = ?",
-            (
-                evaluation.verdict,
-                evaluation_to_json(evaluation),
-                put_text(connection, evaluation.log) if evaluation.log else None,
-                time.time(),
-                row[0],
-            ),
-        )
-        for case in evaluation.cases:
-            if case.measurement is not None:
-                measured = case.measurement
-                connection.execute(
-                    "INSERT INTO measurements"
-                    " (evaluation, case_name, kind, time_us, low_us, high_us, mode, cache, detail)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        row[0],
-                        case.name,
-                        measured.kind,
-                        measured.time_us,
-                        *measured.ci95_us,
-                        measured.mode,
-                        measured.cache,
-                        json.dumps(measured.detail),
-                    ),
-                )
+            return evaluations.keep_verdict(connection, self.run_id, number, evaluation, speedup, reward)
 
     # Commands
 
-    def obey(self) -> None:
-        """Carries out every command that waits, oldest first, each with its answer in one transaction."""
+    def obey(self, proposer_for: steering.ProposerFor | None = None) -> None:
+        """Carries out every command that waits, oldest first, each with its answer in one transaction.
+
+        A step that a person forces waits until it is known who would take it.
+        """
         rows = self._connection.execute(
             "SELECT * FROM commands WHERE run = ? AND state = ? ORDER BY id", (self.run_id, CommandState.QUEUED)
         ).fetchall()
         for command in map(command_from, rows):
+            if command.kind is CommandKind.FORCE and proposer_for is None:
+                continue
             try:
                 with self._write() as connection:
                     if not steering.still_asked(connection, command):
                         continue
-                    text = steering.carry_out(connection, command)
+                    text = steering.carry_out(connection, command, proposer_for)
                     steering.answer(connection, command, CommandState.DONE, text)
             except steering.Refused as refusal:
                 with self._write() as connection:
@@ -473,14 +328,4 @@ def _put_back(connection: sqlite3.Connection, run: int) -> None:
     Requests to models that were under way have been paid for and are lost.
     """
     close_calls(connection, run)
-    rows = connection.execute(
-        "SELECT number FROM candidates WHERE run = ? AND state = ?", (run, CandidateState.EVALUATING)
-    ).fetchall()
-    for (number,) in rows:
-        steering.move(connection, run, number, (CandidateState.EVALUATING,), CandidateState.QUEUED, "")
-        steering.void_evaluation(connection, run, number)
-        connection.execute("UPDATE candidates SET attempts = attempts - 1 WHERE run = ? AND number = ?", (run, number))
-
-
-def _request(tried: Sequence[Mapping[str, Any]]) -> str:
-    return json.dumps({"tried": list(tried)} if tried else {})
+    evaluations.put_back(connection, run)

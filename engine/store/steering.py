@@ -1,30 +1,27 @@
 """What a person's command does to a run, as SQL on an open write transaction.
 
 The engine carries commands out while it lives; without one, `control` carries out those that need no
-engine. The answer is shown to the person; `Refused` is raised with a sentence when a command makes no
-sense.
+engine, each in one transaction that no engine can start within. The answer is shown to the person; `Refused`
+is raised with a sentence when a command makes no sense.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from typing import Any, assert_never
+from collections.abc import Callable
+from typing import Any
 
-from engine.events import BestChanged, CandidateFlagged, CandidateMoved, CommandAnswered, RunChanged
-from engine.records import INELIGIBLE_LABELS, CandidateState, Command, CommandKind, CommandState, RunState
+from engine.events import CandidateFlagged, CommandAnswered, RunChanged
+from engine.records import CandidateState, Command, CommandKind, CommandState, ProposerKind, RunState, Step
+from engine.store import proposals
+from engine.store.best import refresh_best
 from engine.store.journal import record
-from engine.store.ledger import close_calls
+from engine.store.moves import PRUNED_REASON, SUBTREE, WAITING, abandon, bring_back, move
 
-WAITING = (CandidateState.PROPOSING, CandidateState.AWAITING_APPROVAL, CandidateState.QUEUED, CandidateState.EVALUATING)
-PRUNED_REASON = "pruned"
 MAX_BUDGET = 1_000_000
-
-_SUBTREE = (
-    "WITH RECURSIVE subtree(number) AS (SELECT :number UNION ALL SELECT candidates.number FROM candidates"
-    " JOIN subtree ON candidates.parent = subtree.number WHERE candidates.run = :run) "
-)
-
+MAX_HINT = 4_000
+"""How many characters a hint may have: it is part of every prompt below it."""
 
 _COMES_FROM = {
     RunState.PAUSED: (RunState.CREATED, RunState.RUNNING),
@@ -38,8 +35,12 @@ class Refused(Exception):
     """The command cannot be carried out; the message is the answer."""
 
 
-def carry_out(connection: sqlite3.Connection, command: Command) -> str:
-    """Does what a command asks and returns the answer.
+ProposerFor = Callable[[int, Step], ProposerKind]
+"""Names who takes a step at a candidate (0 is the root); raises `Refused` if nobody can."""
+
+
+def carry_out(connection: sqlite3.Connection, command: Command, proposer_for: ProposerFor | None = None) -> str:
+    """Does what a command asks and returns the answer; a forced step needs to know who takes it.
 
     Raises:
         Refused: the command makes no sense as things stand.
@@ -53,8 +54,13 @@ def carry_out(connection: sqlite3.Connection, command: Command) -> str:
             return _change_run(connection, command, RunState.STOPPING, "stopping")
         case CommandKind.BUDGET:
             return _set_budget(connection, command)
+        case CommandKind.HINT:
+            return _hint(connection, command)
     if command.candidate is None:
         raise Refused(f"{command.kind} needs the number of a candidate")
+    if command.kind is CommandKind.FORCE:
+        assert proposer_for is not None
+        return _force(connection, command, command.candidate, proposer_for)
     run, number = command.run, command.candidate
     match command.kind:
         case CommandKind.PRUNE:
@@ -67,8 +73,9 @@ def carry_out(connection: sqlite3.Connection, command: Command) -> str:
             return _approve(connection, run, number)
         case CommandKind.REJECT:
             return _reject(connection, run, number, command.argument)
-        case _:
-            assert_never(command.kind)
+        case CommandKind.RETEST:
+            return _retest(connection, run, number)
+    raise AssertionError(f"{command.kind} is not carried out here")
 
 
 def still_asked(connection: sqlite3.Connection, command: Command) -> bool:
@@ -89,59 +96,61 @@ def answer(connection: sqlite3.Connection, command: Command, state: CommandState
         )
 
 
+# The tree
+
+
 def _prune(connection: sqlite3.Connection, run: int, number: int) -> str:
-    """Takes a subtree out of the search; its waiting and running work is abandoned, its records stay."""
-    _candidate(connection, run, number)
-    members = subtree(connection, run, number)
-    connection.execute(
-        _SUBTREE + "UPDATE candidates SET pruned = 1, changed_at = :now WHERE run = :run AND number IN subtree",
-        {"run": run, "number": number, "now": time.time()},
-    )
-    waiting = connection.execute(
-        _SUBTREE + "SELECT candidates.number FROM candidates WHERE run = :run AND number IN subtree"
-        f" AND state IN ({_marks(WAITING)})",
-        {"run": run, "number": number},
+    """Takes a subtree out of the search; its waiting and running work is abandoned, its records stay.
+
+    Each candidate keeps who took it out: what was pruned before stays so when this is restored.
+    """
+    if _candidate(connection, run, number)["pruned"]:
+        raise Refused(f"candidate {number} is pruned already")
+    where = {"run": run, "number": number}
+    rows = connection.execute(
+        SUBTREE + "SELECT number, state FROM candidates WHERE run = :run AND number IN subtree AND NOT pruned", where
     ).fetchall()
-    for (member,) in waiting:
+    connection.execute(
+        SUBTREE + "UPDATE candidates SET pruned = 1, pruned_by = :number, changed_at = :now"
+        " WHERE run = :run AND number IN subtree AND NOT pruned",
+        {**where, "now": time.time()},
+    )
+    waiting = [member for member, state in rows if state in WAITING]
+    for member in waiting:
         abandon(connection, run, member, PRUNED_REASON)
-    record(connection, run, CandidateFlagged(number, "pruned", True, len(members)))
+    record(connection, run, CandidateFlagged(number, "pruned", True, len(rows)))
     refresh_best(connection, run)
-    return f"pruned {_with_subtree(number, members)}" + (f"; {len(waiting)} were still waiting" if waiting else "")
+    return f"pruned {_with_subtree(number, len(rows))}" + (f"; {len(waiting)} were still waiting" if waiting else "")
 
 
 def _restore(connection: sqlite3.Connection, run: int, number: int) -> str:
-    """Brings a pruned subtree back; work that pruning abandoned is queued again if it has a source."""
-    if not _candidate(connection, run, number)["pruned"]:
+    """Brings back what pruning a candidate took out; work that it abandoned waits again if it has a source."""
+    row = _candidate(connection, run, number)
+    if not row["pruned"]:
         raise Refused(f"candidate {number} is not pruned")
-    parent = connection.execute(
-        "SELECT parent.number FROM candidates AS child JOIN candidates AS parent"
-        " ON parent.run = child.run AND parent.number = child.parent"
-        " WHERE child.run = ? AND child.number = ? AND parent.pruned",
-        (run, number),
-    ).fetchone()
-    if parent:
-        raise Refused(f"candidate {number} lies below {parent[0]}, which is pruned; restore that one")
-    members = subtree(connection, run, number)
+    if row["pruned_by"] != number:
+        raise Refused(f"candidate {number} lies below {row['pruned_by']}, which is pruned; restore that one")
+    above = _candidate(connection, run, row["parent"]) if row["parent"] is not None else row
+    if above is not row and above["pruned"]:
+        raise Refused(f"candidate {number} lies below {above['pruned_by']}, which is pruned; restore that one")
+    members = [
+        member
+        for (member,) in connection.execute(
+            "SELECT number FROM candidates WHERE run = ? AND pruned_by = ?", (run, number)
+        ).fetchall()
+    ]
     connection.execute(
-        _SUBTREE + "UPDATE candidates SET pruned = 0, changed_at = :now WHERE run = :run AND number IN subtree",
-        {"run": run, "number": number, "now": time.time()},
+        "UPDATE candidates SET pruned = 0, pruned_by = NULL, changed_at = ? WHERE run = ? AND pruned_by = ?",
+        (time.time(), run, number),
     )
-    abandoned = connection.execute(
-        _SUBTREE + "SELECT candidates.number, candidates.approved FROM candidates WHERE run = :run"
-        " AND number IN subtree AND state = :state AND reason = :reason AND source_hash IS NOT NULL",
-        {"run": run, "number": number, "state": CandidateState.ABANDONED, "reason": PRUNED_REASON},
-    ).fetchall()
-    for member, approved in abandoned:
-        state = CandidateState.QUEUED if approved else CandidateState.AWAITING_APPROVAL
-        move(connection, run, member, (CandidateState.ABANDONED,), state, "")
+    back = bring_back(connection, run, members, (PRUNED_REASON,))
     record(connection, run, CandidateFlagged(number, "pruned", False, len(members)))
     refresh_best(connection, run)
-    return f"restored {_with_subtree(number, members)}" + (f"; {len(abandoned)} wait again" if abandoned else "")
+    return f"restored {_with_subtree(number, len(members))}" + (f"; {len(back)} wait again" if back else "")
 
 
-def _with_subtree(number: int, members: list[int]) -> str:
-    below = len(members) - 1
-    return f"{number} and the {below} that grew from it" if below else str(number)
+def _with_subtree(number: int, members: int) -> str:
+    return f"{number} and the {members - 1} that grew from it" if members > 1 else str(number)
 
 
 def _set_pinned(connection: sqlite3.Connection, run: int, number: int, pinned: bool) -> str:
@@ -172,50 +181,58 @@ def _reject(connection: sqlite3.Connection, run: int, number: int, reason: str) 
     return f"rejected {number}"
 
 
-def move(
-    connection: sqlite3.Connection,
-    run: int,
-    number: int,
-    expected: tuple[CandidateState, ...],
-    state: CandidateState,
-    reason: str,
-) -> bool:
-    """Moves a candidate if it is in one of the expected states, with its event; returns whether it was."""
-    changed = connection.execute(
-        f"UPDATE candidates SET state = ?, reason = ?, changed_at = ? WHERE run = ? AND number = ?"
-        f" AND state IN ({_marks(expected)})",
-        (state, reason, time.time(), run, number),
-    ).rowcount
-    if changed:
-        record(connection, run, CandidateMoved(number, state, reason))
-    return bool(changed)
-
-
-def abandon(connection: sqlite3.Connection, run: int, number: int, reason: str) -> None:
-    """Takes a candidate's waiting or running work away; what was asked of judge and proposer is closed with it."""
-    if not move(connection, run, number, WAITING, CandidateState.ABANDONED, reason):
-        return
-    void_evaluation(connection, run, number)
-    close_calls(connection, run, number)
+def _retest(connection: sqlite3.Connection, run: int, number: int) -> str:
+    """Has a judged candidate judged again; it keeps its verdict until the new one is there."""
+    row = _candidate(connection, run, number)
+    if row["state"] == CandidateState.DUPLICATE:
+        raise Refused(f"candidate {number} is the same as {row['duplicate_of']}; retest that one")
+    if row["state"] != CandidateState.EVALUATED:
+        raise Refused(f"candidate {number} has not been judged; it is {_words(row['state'])}")
+    if row["pruned"]:
+        raise Refused(f"candidate {number} is pruned; restore it first")
+    if row["retest"]:
+        raise Refused(f"candidate {number} waits to be judged again already")
     connection.execute(
-        "UPDATE proposals SET state = 'interrupted', failure = ?, ended_at = ?"
-        " WHERE run = ? AND candidate = ? AND state = 'open'",
-        (reason, time.time(), run, number),
-    )
-
-
-def void_evaluation(connection: sqlite3.Connection, run: int, number: int) -> None:
-    """Closes an evaluation that came to no verdict."""
-    connection.execute(
-        "UPDATE evaluations SET state = 'void', ended_at = ? WHERE run = ? AND candidate = ? AND state = 'running'",
+        "UPDATE candidates SET retest = 1, attempts = 0, changed_at = ? WHERE run = ? AND number = ?",
         (time.time(), run, number),
     )
+    record(connection, run, CandidateFlagged(number, "retest", True))
+    return f"{number} is judged again, and keeps its verdict until then"
 
 
-def subtree(connection: sqlite3.Connection, run: int, number: int) -> list[int]:
-    """The numbers of a candidate and all that grew from it."""
-    rows = connection.execute(_SUBTREE + "SELECT number FROM subtree", {"run": run, "number": number}).fetchall()
-    return [row[0] for row in rows]
+def _force(connection: sqlite3.Connection, command: Command, number: int, proposer_for: ProposerFor) -> str:
+    """Asks for a step at a candidate (0 is the root), whatever the policy would choose."""
+    run = command.run
+    if command.argument not in tuple(Step):
+        raise Refused(f"a step is {' or '.join(Step)}, not {command.argument!r}")
+    step = Step(command.argument)
+    if not number and step is Step.LOCAL:
+        raise Refused("there is no kernel at the root that a local step could edit")
+    if number:
+        row = _candidate(connection, run, number)
+        if row["pruned"]:
+            raise Refused(f"candidate {number} is pruned; restore it first")
+        if row["state"] != CandidateState.EVALUATED:
+            raise Refused(f"nothing can grow from candidate {number}; it is {_words(row['state'])}")
+    why = {"step": f"forced by {command.author}", "command": command.id}
+    made = proposals.add(connection, run, number or None, step, proposer_for(number, step), why)
+    return f"a {step} step {f'from {number}' if number else 'at the root'} becomes candidate {made}"
+
+
+# The run
+
+
+def _hint(connection: sqlite3.Connection, command: Command) -> str:
+    """Takes a person's advice; the command's row is where prompts read it."""
+    text = command.argument.strip()
+    if not text:
+        raise Refused("a hint needs a text")
+    if len(text) > MAX_HINT:
+        raise Refused(f"a hint has at most {MAX_HINT} characters, this one has {len(text)}")
+    if command.candidate is None:
+        return "the hint goes into every proposal from now on"
+    _candidate(connection, command.run, command.candidate)
+    return f"the hint goes into every proposal that grows from {command.candidate}"
 
 
 def hints(connection: sqlite3.Connection, run: int, number: int | None) -> list[str]:
@@ -228,27 +245,6 @@ def hints(connection: sqlite3.Connection, run: int, number: int | None) -> list[
         {"run": run, "number": number, "done": CommandState.DONE},
     ).fetchall()
     return [row[0] for row in rows]
-
-
-def refresh_best(connection: sqlite3.Connection, run: int) -> None:
-    """Works out the fastest eligible candidate anew and tells of it if it changed."""
-    settings, before = connection.execute(
-        "SELECT coalesce(json_extract(settings, '$.allow'), '[]'), best FROM runs WHERE id = ?", (run,)
-    ).fetchone()
-    blocking = _marks(sorted(INELIGIBLE_LABELS))
-    row = connection.execute(
-        "SELECT number, time_us, speedup FROM candidates WHERE run = ? AND state = ? AND verdict = 'correct'"
-        " AND time_us IS NOT NULL AND NOT pruned"
-        " AND NOT EXISTS (SELECT 1 FROM json_each(candidates.labels) AS label"
-        f" WHERE label.value IN ({blocking}) AND label.value NOT IN (SELECT value FROM json_each(?)))"
-        " ORDER BY time_us, number LIMIT 1",
-        (run, CandidateState.EVALUATED, settings),
-    ).fetchone()
-    best = None if row is None else row[0]
-    if best == before:
-        return
-    connection.execute("UPDATE runs SET best = ? WHERE id = ?", (best, run))
-    record(connection, run, BestChanged(None) if row is None else BestChanged(row[0], row[1], row[2]))
 
 
 def _change_run(connection: sqlite3.Connection, command: Command, state: RunState, text: str) -> str:
@@ -274,7 +270,11 @@ def _set_budget(connection: sqlite3.Connection, command: Command) -> str:
 def _must_wait(connection: sqlite3.Connection, run: int, number: int) -> None:
     state = _candidate(connection, run, number)["state"]
     if state != CandidateState.AWAITING_APPROVAL:
-        raise Refused(f"candidate {number} does not wait for approval; it is {state.replace('_', ' ')}")
+        raise Refused(f"candidate {number} does not wait for approval; it is {_words(state)}")
+
+
+def _words(state: str) -> str:
+    return state.replace("_", " ")
 
 
 def _candidate(connection: sqlite3.Connection, run: int, number: int) -> dict[str, Any]:
@@ -283,8 +283,3 @@ def _candidate(connection: sqlite3.Connection, run: int, number: int) -> dict[st
     if row is None:
         raise Refused(f"run {run} has no candidate {number}")
     return dict(zip((column[0] for column in cursor.description), row, strict=True))
-
-
-def _marks(values: tuple[str, ...] | list[str] | list[object]) -> str:
-    """Quotes fixed words of our own enums for an IN list."""
-    return ", ".join(f"'{value}'" for value in values)

@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 from engine.events import BestChanged, CandidateAdded, CandidateEvaluated, CandidateMoved, EngineStarted, RunChanged
-from engine.records import CandidateState, Check, Evaluation, Label, ProposerKind, RunState, Step, Verdict
+from engine.records import (
+    CandidateState,
+    CaseResult,
+    Check,
+    CommandKind,
+    Evaluation,
+    Label,
+    Measurement,
+    MeasurementKind,
+    ProposerKind,
+    RunState,
+    Step,
+    Verdict,
+)
 from engine.store.control import Control
 from engine.store.database import transaction
 from engine.store.lease import LeaseHeld, LeaseLost
@@ -44,7 +57,7 @@ def test_a_failure_inside_a_transaction_leaves_neither_state_nor_event(
     def broken(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr("engine.store.steering.refresh_best", broken)
+    monkeypatch.setattr("engine.store.evaluations.refresh_best", broken)
     with pytest.raises(sqlite3.OperationalError):
         store.evaluated(number, Evaluation(Verdict.CORRECT, "time", "", time_us=1.0), 1.0, 1.0)
     with Reader(db) as reader:
@@ -82,6 +95,41 @@ def test_best_is_the_fastest_correct_candidate_without_a_barring_label(store: Ru
     assert store.run().best == slower
     faster = grow(store, "faster", time_us=15.0, labels=(Label.NONDETERMINISTIC,))
     assert store.run().best == faster
+
+
+def timed(time_us: float, spread_us: float) -> Evaluation:
+    """A correct candidate with a 95% interval."""
+    measurement = Measurement(MeasurementKind.MEASURED, time_us, (time_us - spread_us, time_us + spread_us))
+    return Evaluation(
+        Verdict.CORRECT, "time", "", cases=(CaseResult("c", 1.0, Verdict.CORRECT, measurement),), time_us=time_us
+    )
+
+
+def judge(store: RunStore, number: int, evaluation: Evaluation) -> None:
+    assert store.claim(number)
+    assert store.evaluated(number, evaluation, 1.0, 1.0)
+
+
+def test_a_time_that_is_not_clearly_lower_does_not_change_the_best(db: Path, run: int, store: RunStore) -> None:
+    times = [(10.0, 0.2), (10.0, 0.2), (9.7, 0.2), (9.5, 0.2), (9.4, 0.4), (8.0, 2.0)]
+    best = []
+    for index, (time_us, spread_us) in enumerate(times):
+        number = grow(store, f"source {index}", judge=False)
+        judge(store, number, timed(time_us, spread_us))
+        best.append(store.run().best)
+    assert best == [1, 1, 1, 4, 4, 4]
+    with Reader(db) as reader:
+        told = [recorded.event for recorded in reader.events(run) if isinstance(recorded.event, BestChanged)]
+    assert [event.candidate for event in told] == [1, 4]
+
+
+def test_when_the_best_is_pruned_the_fastest_of_the_others_is_best(run: int, store: RunStore, control: Control) -> None:
+    for index, time_us in enumerate((10.0, 9.0, 9.1)):
+        judge(store, grow(store, f"source {index}", judge=False), timed(time_us, 0.2))
+    assert store.run().best == 2
+    control.ask(run, CommandKind.PRUNE, 2)
+    store.obey()
+    assert store.run().best == 3
 
 
 def test_an_evaluation_reads_back_as_it_was_written(db: Path, run: int, store: RunStore) -> None:
@@ -147,6 +195,60 @@ def test_ending_a_run_abandons_its_waiting_work(store: RunStore) -> None:
     store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
     assert {candidate.state for candidate in store.candidates()} == {CandidateState.ABANDONED}
     assert store.run().ended_by == "stop"
+
+
+def test_what_the_end_of_a_run_abandoned_waits_again_when_it_goes_on(
+    run: int, store: RunStore, control: Control
+) -> None:
+    queued = grow(store, "queued", judge=False)
+    gated = grow(store, "gated", gated=True)
+    pruned = grow(store, "pruned", judge=False)
+    unmade = store.add_candidate(None, Step.STRUCTURAL, ProposerKind.COMPILER, {})
+    control.ask(run, CommandKind.PRUNE, pruned)
+    store.obey()
+    store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
+    assert {candidate.state for candidate in store.candidates()} == {CandidateState.ABANDONED}
+    store.set_state(RunState.RUNNING)
+    assert {candidate.number: candidate.state for candidate in store.candidates()} == {
+        queued: CandidateState.QUEUED,
+        gated: CandidateState.AWAITING_APPROVAL,
+        pruned: CandidateState.ABANDONED,
+        unmade: CandidateState.ABANDONED,
+    }
+
+
+def test_a_candidate_that_the_machine_could_not_judge_uses_no_budget(db: Path, run: int, store: RunStore) -> None:
+    number = grow(store, "source", judge=False)
+    judge(store, number, Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "the judge was killed"))
+    assert not store.candidates()[0].uses_budget
+    with Reader(db) as reader:
+        overview = reader.run(run)
+    assert overview is not None
+    assert overview.judged == 0
+
+
+def test_a_candidate_judged_again_keeps_its_verdict_until_the_new_one_is_there(
+    db: Path, run: int, store: RunStore, control: Control
+) -> None:
+    first = grow(store, "one", time_us=10.0, fingerprint="f")
+    second = grow(store, "two", time_us=12.0)
+    control.ask(run, CommandKind.RETEST, first)
+    store.obey()
+    (candidate,) = store.candidates()[:1]
+    assert (candidate.state, candidate.retest, store.run().best) == (CandidateState.EVALUATED, True, first)
+    assert store.claim(first)
+    with transaction(store._db) as connection:
+        connection.execute("UPDATE leases SET process_started = 'long ago'")
+    successor = RunStore.take(db, run)
+    assert successor.candidates()[0].retest, "the engine died before it was judged"
+    slower = Evaluation(Verdict.CORRECT, "time", "", time_us=14.0, fingerprint="f")
+    assert successor.claim(first)
+    assert successor.evaluated(first, slower, 7.0, 0.9)
+    assert not successor.claim(first)
+    candidate = successor.candidates()[0]
+    assert (candidate.time_us, candidate.reward, candidate.retest) == (14.0, 0.9, False)
+    assert successor.run().best == second
+    successor.close()
 
 
 def test_a_run_does_not_end_over_a_kernel_that_a_person_has_just_entered(

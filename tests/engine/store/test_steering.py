@@ -15,6 +15,7 @@ from engine.store.control import Control
 from engine.store.lease import Holder
 from engine.store.reader import Reader
 from engine.store.run_store import RunStore
+from engine.store.steering import Refused
 from tests.engine.store.conftest import grow
 
 
@@ -110,12 +111,23 @@ def test_without_an_engine_flags_apply_at_once_and_the_rest_waits_for_resume(
     assert control.ask(run, CommandKind.PIN, number).state is CommandState.DONE
     assert control.ask(run, CommandKind.PRUNE, number).state is CommandState.DONE
     assert control.ask(run, CommandKind.PRUNE, 77).state is CommandState.REFUSED
-    waiting = control.ask(run, CommandKind.BUDGET, argument="9")
-    assert waiting.state is CommandState.QUEUED
-    assert f"kernelgrove resume {run}" in waiting.answer
+    assert control.ask(run, CommandKind.HINT, argument="use shared memory").state is CommandState.DONE
+    budget = control.ask(run, CommandKind.BUDGET, argument="9")
+    assert (budget.state, budget.answer) == (
+        CommandState.DONE,
+        f"the budget is now 9 candidates; let it go on with: kernelgrove resume {run}",
+    )
+    for kind, argument in ((CommandKind.PAUSE, ""), (CommandKind.RETEST, ""), (CommandKind.FORCE, "local")):
+        waiting = control.ask(run, kind, number, argument)
+        assert waiting.state is CommandState.QUEUED
+        assert f"kernelgrove resume {run}" in waiting.answer
     successor = RunStore.take(db, run)
-    successor.obey()
     assert successor.run().budget == 9
+    successor.obey()
+    with Reader(db) as reader:
+        answers = {command.kind: command.answer for command in reader.commands(run)}
+    assert answers[CommandKind.RETEST] == f"candidate {number} is pruned; restore it first"
+    assert "waits for" in answers[CommandKind.FORCE], "nobody knows yet who would take the step"
     successor.release()
 
 
@@ -225,7 +237,7 @@ def test_a_command_to_an_engine_that_is_leaving_is_answered_at_once(
     number = grow(store, "source", time_us=1.0)
     store.set_state(RunState.DONE, "the budget is used up", ended_by="budget")
     assert control.ask(run, CommandKind.PIN, number).state is CommandState.DONE
-    assert f"kernelgrove resume {run}" in control.ask(run, CommandKind.BUDGET, argument="9").answer
+    assert f"kernelgrove resume {run}" in control.ask(run, CommandKind.RETEST, number).answer
     stop = control.ask(run, CommandKind.STOP)
     assert (stop.state, stop.answer) == (CommandState.REFUSED, f"run {run} is done")
 
@@ -255,3 +267,109 @@ def test_nothing_grows_from_a_pruned_candidate(run: int, store: RunStore, contro
     store.obey()
     with pytest.raises(KeyError, match="restore it first"):
         control.add_human(run, number, "by hand", "mine")
+
+
+def test_restoring_brings_back_what_that_pruning_took_out_and_no_more(
+    db: Path, run: int, store: RunStore, control: Control
+) -> None:
+    top = grow(store, "top", time_us=1.0)
+    middle = grow(store, "middle", top, time_us=1.0)
+    bottom = grow(store, "bottom", middle, time_us=1.0)
+    other = grow(store, "other", top, time_us=1.0)
+
+    def ask(kind: CommandKind, number: int) -> str:
+        control.ask(run, kind, number)
+        store.obey()
+        with Reader(db) as reader:
+            return reader.commands(run)[0].answer
+
+    assert ask(CommandKind.PRUNE, middle) == f"pruned {middle} and the 1 that grew from it"
+    assert ask(CommandKind.PRUNE, top) == f"pruned {top} and the 1 that grew from it"
+    assert ask(CommandKind.PRUNE, other) == f"candidate {other} is pruned already"
+    assert ask(CommandKind.RESTORE, middle) == f"candidate {middle} lies below {top}, which is pruned; restore that one"
+    assert ask(CommandKind.RESTORE, bottom) == (
+        f"candidate {bottom} lies below {middle}, which is pruned; restore that one"
+    )
+    assert ask(CommandKind.RESTORE, top) == f"restored {top} and the 1 that grew from it"
+    assert {c.number for c in store.candidates() if c.pruned} == {middle, bottom}
+    assert ask(CommandKind.RESTORE, middle) == f"restored {middle} and the 1 that grew from it"
+    assert not any(candidate.pruned for candidate in store.candidates())
+
+
+def test_hints_are_kept_for_the_run_and_for_what_grows_from_a_candidate(
+    db: Path, run: int, store: RunStore, control: Control
+) -> None:
+    top = grow(store, "top", time_us=1.0)
+    child = grow(store, "child", top, time_us=1.0)
+    other = grow(store, "other", time_us=1.0)
+    control.ask(run, CommandKind.HINT, argument="for all")
+    control.ask(run, CommandKind.HINT, top, "below the top")
+    control.ask(run, CommandKind.HINT, argument="  ")
+    control.ask(run, CommandKind.HINT, 99, "nowhere")
+    store.obey()
+    with Reader(db) as reader:
+        answers = [command.answer for command in reversed(reader.commands(run))]
+        assert reader.hints(run, child) == ["for all", "below the top"]
+        assert reader.hints(run, other) == ["for all"]
+        assert reader.hints(run, None) == ["for all"]
+    assert answers == [
+        "the hint goes into every proposal from now on",
+        f"the hint goes into every proposal that grows from {top}",
+        "a hint needs a text",
+        f"run {run} has no candidate 99",
+    ]
+
+
+def test_a_step_is_forced_where_something_can_grow(db: Path, run: int, store: RunStore, control: Control) -> None:
+    judged = grow(store, "judged", time_us=1.0)
+    waiting = grow(store, "waiting", judge=False)
+
+    def proposer_for(number: int, step: Step) -> ProposerKind:
+        if step is Step.STRUCTURAL and number:
+            raise Refused("all structures have been offered")
+        return ProposerKind.LLM
+
+    for number, step in (
+        (judged, "local"),
+        (waiting, "local"),
+        (judged, "structural"),
+        (0, "structural"),
+        (0, "local"),
+    ):
+        control.ask(run, CommandKind.FORCE, number, step)
+    control.ask(run, CommandKind.FORCE, judged, "sideways")
+    store.obey()
+    assert len(store.candidates()) == 2, "without a proposer forced steps wait"
+    store.obey(proposer_for)
+    with Reader(db) as reader:
+        answers = [command.answer for command in reversed(reader.commands(run))]
+    assert answers == [
+        f"a local step from {judged} becomes candidate 3",
+        f"nothing can grow from candidate {waiting}; it is queued",
+        "all structures have been offered",
+        "a structural step at the root becomes candidate 4",
+        "there is no kernel at the root that a local step could edit",
+        "a step is structural or local, not 'sideways'",
+    ]
+    made = [(c.number, c.parent, c.step, c.proposer, c.state) for c in store.candidates()[2:]]
+    assert made == [
+        (3, judged, Step.LOCAL, ProposerKind.LLM, CandidateState.PROPOSING),
+        (4, None, Step.STRUCTURAL, ProposerKind.LLM, CandidateState.PROPOSING),
+    ]
+
+
+def test_only_what_was_judged_is_judged_again(db: Path, run: int, store: RunStore, control: Control) -> None:
+    judged = grow(store, "judged", time_us=1.0, fingerprint="f")
+    grow(store, "the same", time_us=1.0, fingerprint="f")
+    waiting = grow(store, "waiting", judge=False)
+    for number in (judged, judged, 2, waiting):
+        control.ask(run, CommandKind.RETEST, number)
+    store.obey()
+    with Reader(db) as reader:
+        answers = [command.answer for command in reversed(reader.commands(run))]
+    assert answers == [
+        f"{judged} is judged again, and keeps its verdict until then",
+        f"candidate {judged} waits to be judged again already",
+        f"candidate 2 is the same as {judged}; retest that one",
+        f"candidate {waiting} has not been judged; it is queued",
+    ]
