@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.judging import processes, sandbox, sandbox_kernel
+from engine.judging.compiled import Compiled
 from engine.judging.facts import MachineError
 from engine.judging.processes import Launcher, Worker
 from engine.judging.settings import JudgeSettings
@@ -55,6 +56,7 @@ class Crew:
         self.toolchain: dict[str, str] = {}
         self.ready: Message = {}
         self.folder = Path(tempfile.mkdtemp(prefix="kernelgrove-"))
+        self.compiled = Compiled(self.folder / "compiled")
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = task
         self._settings = settings

@@ -222,6 +222,8 @@ class _Contest:
             judged = verdicts.evaluation(
                 found, verdict, modelled, self._facts, self._settings, output.finish(), seconds
             )
+            if judged.correct:
+                await asyncio.to_thread(self._crew.compiled.keep, self._source, folder)
             return replace(judged, stage_seconds=self._stages.seconds)
         finally:
             for task in self._modelling.values():
@@ -240,6 +242,7 @@ class _Contest:
         folder.mkdir(mode=0o700)
         path = folder / "candidate.py"
         path.write_text(self._source, encoding="utf-8", errors="surrogatepass")
+        await asyncio.to_thread(self._crew.compiled.lend, self._source, folder)
         judge_end, contestant_end = socket.socketpair()
         try:
             await self._crew.fork(seat, path, contestant_end, output.writer)
