@@ -1,0 +1,478 @@
+"""The client of a model: one request at a time to an OpenAI-compatible endpoint, streamed.
+
+Everything that can go wrong comes back as a named failure in a `Reply`; only cancellation is raised. The key is taken
+from the environment when the client is made, and is cut out of whatever a server says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.proposing.prices import OPENAI_URL
+from engine.proposing.tokens import estimate_tokens
+from engine.records import CallFailure, Usage
+from engine.settings import LlmSettings, SettingsError
+
+if TYPE_CHECKING:
+    import openai
+
+MAX_ANSWER_CHARACTERS = 1_000_000
+"""An answer is cut off here, whatever the server was told."""
+
+NOTHING_USED = Usage()
+"""What a request used that a server did not begin to answer."""
+
+_QUOTED = 300
+"""How many characters of a server's own words are quoted."""
+
+_CONTEXT_WORDS = re.compile(
+    r"context[ _](length|window|size)|maximum context|prompt is too long|too many (input )?tokens"
+    r"|exceeds? the (available )?context",
+    re.IGNORECASE,
+)
+_CONTEXT_LIMIT = re.compile(
+    r"(?:maximum context length|context window|context size|n_ctx)\D{0,20}(\d{3,8})",
+    re.IGNORECASE,
+)
+_CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a request brought. `usage` is None where nobody knows what the server counted, and it may have been much.
+
+    `context_limit` is the model's own, in tokens, where a failure for lack of room told it.
+    """
+
+    text: str
+    usage: Usage | None
+    failure: CallFailure | None = None
+    detail: str = ""
+    context_limit: int | None = None
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What has come of an answer so far."""
+
+    on_text: Callable[[str], None]
+    text: str = ""
+    hidden: int = 0
+    refusal: str = ""
+    finish: str | None = None
+    usage: Usage | None = None
+    began: bool = False
+
+    def add(self, piece: str | None) -> None:
+        if piece:
+            # Half a character, which JSON can hold, can be neither stored nor sent.
+            self.text += piece.encode("utf-8", "replace").decode()
+            self.on_text(self.text)
+            if len(self.text) > MAX_ANSWER_CHARACTERS:
+                raise _TooLong
+
+
+class _TooLong(Exception):
+    """The answer does not end."""
+
+
+def key_for(llm: LlmSettings, environment: Mapping[str, str] = os.environ) -> str:
+    """The key for the endpoint that the settings name; a server of one's own may need none.
+
+    Raises:
+        SettingsError: the variable that should hold it is not set.
+    """
+    if llm.azure_endpoint:
+        if key := environment.get("AZURE_OPENAI_API_KEY"):
+            return key
+        raise SettingsError(f"set AZURE_OPENAI_API_KEY to the key for {llm.azure_endpoint}")
+    if key := environment.get("OPENAI_API_KEY"):
+        return key
+    if llm.base_url and llm.base_url.rstrip("/") != OPENAI_URL:
+        return ""
+    raise SettingsError(
+        "set OPENAI_API_KEY to your key for api.openai.com, or name a server of your own with --base-url"
+    )
+
+
+def destination(llm: LlmSettings) -> str:
+    """Where requests go."""
+    return llm.azure_endpoint or llm.base_url or OPENAI_URL
+
+
+class ModelClient:
+    """One model, asked through the openai package; to be closed.
+
+    Args:
+        llm: the model, its address and how it is asked.
+        environment: where the key is.
+
+    Raises:
+        SettingsError: there is no key.
+    """
+
+    def __init__(self, llm: LlmSettings, environment: Mapping[str, str] = os.environ) -> None:
+        self._llm = llm
+        self._key = key_for(llm, environment)
+        self._opened: openai.AsyncOpenAI | None = None
+        self._limit_name = "max_completion_tokens" if self._is_openai() else "max_tokens"
+        self._left_out: set[str] = set()
+
+    def _is_openai(self) -> bool:
+        return bool(self._llm.azure_endpoint) or destination(self._llm).rstrip("/") == OPENAI_URL
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def ask(
+        self, messages: Sequence[tuple[str, str]], max_output_tokens: int, on_text: Callable[[str], None]
+    ) -> Reply:
+        """Sends a prompt and returns what it brought; `on_text` is given the whole text at each piece of it.
+
+        Args:
+            messages: role and text of each message; the first may be the system's.
+            max_output_tokens: where the server is to stop.
+            on_text: called with everything that has been written so far.
+        """
+        import openai
+
+        stream = _Stream(on_text)
+        try:
+            async with asyncio.timeout(self._llm.deadline):
+                while True:
+                    try:
+                        if self._llm.api == "responses":
+                            await self._responses(messages, max_output_tokens, stream)
+                        else:
+                            await self._chat(messages, max_output_tokens, stream)
+                        break
+                    except openai.BadRequestError as error:
+                        if not self._adapted(error):
+                            raise
+        except TimeoutError:
+            seconds = f"{self._llm.deadline:g} s"
+            return self._failed(stream, CallFailure.DEADLINE, f"the answer was not complete within {seconds}", None)
+        except openai.APIStatusError as error:
+            return self._refused_request(stream, error)
+        except openai.APITimeoutError:
+            said = f"the server was silent for {self._llm.silence:g} s"
+            return self._failed(stream, CallFailure.TIMEOUT, said, None)
+        except openai.APIConnectionError as error:
+            if not stream.began:
+                said = f"{destination(self._llm)} cannot be reached: {self._cause(error)}"
+                return self._failed(stream, CallFailure.UNREACHABLE, said)
+            said = f"the connection broke in the middle of the answer: {self._cause(error)}"
+            return self._failed(stream, CallFailure.DROPPED, said, None)
+        except openai.APIError as error:
+            return self._error_within(stream, error)
+        except _TooLong:
+            said = f"the answer does not end within {MAX_ANSWER_CHARACTERS} characters"
+            return self._failed(stream, CallFailure.CUT_OFF, said, None)
+        except _Wrong as wrong:
+            return self._failed(stream, wrong.failure, str(wrong), None if stream.text else NOTHING_USED)
+        except (ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
+            said = f"the server's answer cannot be read: {type(error).__name__}: {error}"
+            return self._failed(stream, CallFailure.MALFORMED, said, None if stream.text else NOTHING_USED)
+        return self._reply(stream, messages)
+
+    # Asking
+
+    def _client(self) -> openai.AsyncOpenAI:
+        if self._opened is None:
+            import openai
+
+            timeout = openai.Timeout(connect=10.0, read=self._llm.silence, write=60.0, pool=60.0)
+            if self._llm.azure_endpoint:
+                self._opened = openai.AsyncAzureOpenAI(
+                    azure_endpoint=self._llm.azure_endpoint,
+                    api_version=self._llm.azure_api_version,
+                    api_key=self._key,
+                    timeout=timeout,
+                    max_retries=self._llm.retries,
+                )
+            else:
+                # The address is given even where it is the library's own, so that no variable redirects a run.
+                self._opened = openai.AsyncOpenAI(
+                    base_url=destination(self._llm),
+                    api_key=self._key or "none",
+                    timeout=timeout,
+                    max_retries=self._llm.retries,
+                )
+        return self._opened
+
+    def _options(self, **options: Any) -> dict[str, Any]:
+        if self._llm.temperature is not None:
+            options["temperature"] = self._llm.temperature
+        return {name: value for name, value in options.items() if name not in self._left_out}
+
+    async def _chat(self, messages: Sequence[tuple[str, str]], limit: int, stream: _Stream) -> None:
+        options = self._options(
+            model=self._llm.model,
+            messages=[{"role": role, "content": text} for role, text in messages],
+            stream=True,
+            stream_options={"include_usage": True},
+            **{self._limit_name: limit},
+        )
+        if self._llm.reasoning_effort is not None:
+            options["reasoning_effort"] = self._llm.reasoning_effort
+        chunks = await self._client().chat.completions.create(**options)
+        async with chunks:
+            if await self._whole(chunks.response, stream, _chat_document):
+                return
+            async for chunk in chunks:
+                stream.began = True
+                _chat_chunk(chunk, stream)
+
+    async def _responses(self, messages: Sequence[tuple[str, str]], limit: int, stream: _Stream) -> None:
+        options = self._options(
+            model=self._llm.model,
+            instructions="\n\n".join(text for role, text in messages if role == "system"),
+            input=[{"role": role, "content": text} for role, text in messages if role != "system"],
+            stream=True,
+            store=False,
+            max_output_tokens=limit,
+        )
+        if self._llm.reasoning_effort is not None:
+            options["reasoning"] = {"effort": self._llm.reasoning_effort}
+        events = await self._client().responses.create(**options)
+        async with events:
+            if await self._whole(events.response, stream, _responses_document):
+                return
+            async for event in events:
+                stream.began = True
+                _responses_event(event, stream)
+
+    async def _whole(self, response: Any, stream: _Stream, read: Callable[[Any, _Stream], None]) -> bool:
+        """Reads an answer that came in one piece; returns whether it did. Some servers do not stream.
+
+        Raises:
+            _Wrong: it is neither a stream nor a JSON document.
+        """
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "text/event-stream":
+            return False
+        body = (await response.aread()).decode(errors="replace")
+        if not kind.endswith("json"):
+            raise _Wrong(
+                CallFailure.WRONG_CONTENT_TYPE,
+                f"the server sent {kind or 'something without a type'} and no event stream: {self._quote(body)}",
+            )
+        stream.began = True
+        read(json.loads(body), stream)
+        return True
+
+    def _adapted(self, error: openai.BadRequestError) -> bool:
+        """Whether a parameter that the server does not know was replaced or left out, so that asking again helps."""
+        said = f"{error.param or ''} {error.message}"
+        if self._limit_name in said:
+            other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}[self._limit_name]
+            if re.search(rf"unsupported|not supported|unknown|unrecognized|extra|{other}", said, re.IGNORECASE):
+                self._left_out.add(self._limit_name)
+                self._limit_name = other
+                return other not in self._left_out
+        for name in ("stream_options", "temperature"):
+            if name in said and name not in self._left_out:
+                self._left_out.add(name)
+                return True
+        return False
+
+    # Answering
+
+    def _reply(self, stream: _Stream, messages: Sequence[tuple[str, str]]) -> Reply:
+        """What an answer that ended in order amounts to."""
+        if stream.refusal or stream.finish == "content_filter":
+            said = f"the model refused: {self._quote(stream.refusal or 'its content filter took the answer back')}"
+            return self._failed(stream, CallFailure.REFUSED, said, stream.usage)
+        if stream.text and stream.finish is None and stream.usage is None:
+            return self._failed(stream, CallFailure.DROPPED, "the answer ended in the middle", None)
+        if stream.usage is None:
+            stream.usage = _estimated(messages, stream)
+        if not stream.text.strip():
+            if stream.finish == "length":
+                said = "all tokens of the answer went into reasoning; raise max_output_tokens"
+                return self._failed(stream, CallFailure.CUT_OFF, said, stream.usage)
+            return self._failed(stream, CallFailure.EMPTY, "the model answered with nothing", stream.usage)
+        if stream.finish == "length":
+            said = "the answer was cut off at max_output_tokens"
+            return self._failed(stream, CallFailure.CUT_OFF, said, stream.usage)
+        return Reply(self._safe(stream.text), stream.usage)
+
+    def _failed(
+        self,
+        stream: _Stream,
+        failure: CallFailure,
+        detail: str,
+        usage: Usage | None = NOTHING_USED,
+        context_limit: int | None = None,
+    ) -> Reply:
+        return Reply(self._safe(stream.text), stream.usage or usage, failure, self._safe(detail), context_limit)
+
+    def _refused_request(self, stream: _Stream, error: openai.APIStatusError) -> Reply:
+        """What a status of 400 and above means."""
+        said = self._quote(_message(error.body) or error.message)
+        code, status = error.code or "", error.status_code
+        if code in _CONTEXT_CODES or _CONTEXT_WORDS.search(said):
+            return self._overflow(stream, said)
+        tries = f" after {self._llm.retries} retries" if self._llm.retries else ""
+        match status:
+            case 429 if code == "insufficient_quota" or "quota" in (error.type or ""):
+                return self._failed(stream, CallFailure.NO_QUOTA, f"the account's credit is used up: {said}")
+            case 429:
+                return self._failed(stream, CallFailure.RATE_LIMITED, f"too many requests (429){tries}: {said}")
+            case 401 | 403:
+                return self._failed(stream, CallFailure.NO_ACCESS, f"the key is not accepted ({status}): {said}")
+            case 404:
+                known = (
+                    f"{destination(self._llm)} does not know {self._llm.model}, or is no such endpoint (404): {said}"
+                )
+                return self._failed(stream, CallFailure.NOT_FOUND, known)
+            case 408:
+                return self._failed(stream, CallFailure.TIMEOUT, f"the server gave up waiting (408){tries}: {said}")
+            case _ if status >= 500:
+                return self._failed(stream, CallFailure.SERVER_ERROR, f"the server failed ({status}){tries}: {said}")
+            case _ if code == "content_filter":
+                return self._failed(stream, CallFailure.REFUSED, f"the server's filter refused the prompt: {said}")
+            case _:
+                return self._failed(stream, CallFailure.BAD_REQUEST, f"the request is not accepted ({status}): {said}")
+
+    def _error_within(self, stream: _Stream, error: openai.APIError) -> Reply:
+        """What an error in the middle of a stream means."""
+        said = self._quote(_message(error.body) or error.message)
+        if (error.code or "") in _CONTEXT_CODES or _CONTEXT_WORDS.search(said):
+            return self._overflow(stream, said)
+        said = f"the server failed in the middle of the answer: {said}"
+        return self._failed(stream, CallFailure.SERVER_ERROR, said, None)
+
+    def _overflow(self, stream: _Stream, said: str) -> Reply:
+        found = _CONTEXT_LIMIT.search(said)
+        limit = int(found.group(1)) if found else None
+        detail = f"prompt and answer do not fit into the model's context: {said}"
+        return self._failed(stream, CallFailure.CONTEXT_OVERFLOW, detail, context_limit=limit)
+
+    def _cause(self, error: BaseException) -> str:
+        cause = error.__cause__ or error
+        return self._quote(str(cause) or type(cause).__name__)
+
+    def _quote(self, text: str) -> str:
+        return " ".join(self._safe(text).split())[:_QUOTED]
+
+    def _safe(self, text: str) -> str:
+        """A text without the key, which some servers quote when they refuse it."""
+        return text.replace(self._key, "[key]") if self._key else text
+
+
+class _Wrong(Exception):
+    """The answer is not one that the protocol allows."""
+
+    def __init__(self, failure: CallFailure, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+def _message(body: object) -> str:
+    """What an error's document says, in the shapes that servers use."""
+    if isinstance(body, Mapping):
+        inner = body.get("error", body)
+        found = inner.get("message") or inner.get("detail") if isinstance(inner, Mapping) else inner
+        return found if isinstance(found, str) else json.dumps(found) if found else ""
+    return body if isinstance(body, str) else ""
+
+
+def _estimated(messages: Sequence[tuple[str, str]], stream: _Stream) -> Usage:
+    """The tokens of a request whose server does not count them."""
+    hidden = estimate_tokens("x" * stream.hidden)
+    prompt = sum(estimate_tokens(text) for _, text in messages)
+    return Usage(prompt, estimate_tokens(stream.text) + hidden, reasoning=hidden, reported=False)
+
+
+# Chat completions
+
+
+def _chat_chunk(chunk: Any, stream: _Stream) -> None:
+    if chunk.usage is not None:
+        stream.usage = _chat_usage(chunk.usage.model_dump())
+    for choice in chunk.choices:
+        delta = choice.delta
+        # Several servers put a reasoning model's thoughts beside the answer.
+        extra = delta.model_extra or {}
+        stream.hidden += len(extra.get("reasoning_content") or extra.get("reasoning") or "")
+        stream.refusal += delta.refusal or ""
+        stream.finish = choice.finish_reason or stream.finish
+        stream.add(delta.content)
+
+
+def _chat_document(document: Any, stream: _Stream) -> None:
+    if "error" in document:
+        raise _Wrong(CallFailure.SERVER_ERROR, f"the server failed: {_message(document)}")
+    choices = document["choices"]
+    stream.usage = _chat_usage(document["usage"]) if document.get("usage") else None
+    if not choices:
+        stream.finish = "stop"
+        return
+    stream.finish = choices[0].get("finish_reason") or "stop"
+    stream.refusal = choices[0]["message"].get("refusal") or ""
+    stream.add(choices[0]["message"].get("content"))
+
+
+def _chat_usage(usage: Mapping[str, Any]) -> Usage:
+    prompt = usage.get("prompt_tokens_details") or {}
+    completion = usage.get("completion_tokens_details") or {}
+    return Usage(
+        input=usage.get("prompt_tokens") or 0,
+        output=usage.get("completion_tokens") or 0,
+        reasoning=completion.get("reasoning_tokens") or 0,
+        cached=prompt.get("cached_tokens") or 0,
+        cache_written=prompt.get("cache_write_tokens") or 0,
+    )
+
+
+# Responses
+
+
+def _responses_event(event: Any, stream: _Stream) -> None:
+    match event.type:
+        case "response.output_text.delta":
+            stream.add(event.delta)
+        case "response.refusal.delta":
+            stream.refusal += event.delta
+        case "response.completed" | "response.incomplete" | "response.failed":
+            _responses_document(event.response.model_dump(warnings=False), stream)
+        case "error":
+            raise _Wrong(CallFailure.SERVER_ERROR, f"the server failed in the middle of the answer: {event.message}")
+
+
+def _responses_document(document: Any, stream: _Stream) -> None:
+    if document.get("error"):
+        said = _message(document)
+        overflow = _CONTEXT_WORDS.search(said)
+        cause = CallFailure.CONTEXT_OVERFLOW if overflow else CallFailure.SERVER_ERROR
+        raise _Wrong(cause, f"the server failed in the middle of the answer: {said}")
+    if document.get("usage"):
+        stream.usage = _responses_usage(document["usage"])
+    reason = (document.get("incomplete_details") or {}).get("reason")
+    stream.finish = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(reason or "", "stop")
+    if stream.text:
+        return
+    for item in document["output"]:
+        for content in item.get("content") or () if item.get("type") == "message" else ():
+            stream.refusal += content.get("refusal") or ""
+            stream.add(content.get("text"))
+
+
+def _responses_usage(usage: Mapping[str, Any]) -> Usage:
+    prompt = usage.get("input_tokens_details") or {}
+    return Usage(
+        input=usage.get("input_tokens") or 0,
+        output=usage.get("output_tokens") or 0,
+        reasoning=(usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+        cached=prompt.get("cached_tokens") or 0,
+        cache_written=prompt.get("cache_write_tokens") or 0,
+    )
