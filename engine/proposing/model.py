@@ -47,7 +47,8 @@ _CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error")
 class Reply:
     """What a request brought. `usage` is None where nobody knows what the server counted, and it may have been much.
 
-    `context_limit` is the model's own, in tokens, where a failure for lack of room told it.
+    `context_limit` is the model's own, in tokens, where a failure for lack of room told it; `begun` whether the server
+    had begun to answer, so that the library has not tried again.
     """
 
     text: str
@@ -55,6 +56,7 @@ class Reply:
     failure: CallFailure | None = None
     detail: str = ""
     context_limit: int | None = None
+    begun: bool = False
 
 
 @dataclass(slots=True)
@@ -313,7 +315,8 @@ class ModelClient:
         usage: Usage | None = NOTHING_USED,
         context_limit: int | None = None,
     ) -> Reply:
-        return Reply(self._safe(stream.text), stream.usage or usage, failure, self._safe(detail), context_limit)
+        text, said = self._safe(stream.text), self._safe(detail)
+        return Reply(text, stream.usage or usage, failure, said, context_limit, stream.began)
 
     def _refused_request(self, stream: _Stream, error: openai.APIStatusError) -> Reply:
         """What a status of 400 and above means."""

@@ -149,7 +149,9 @@ def _items(value: Item | Sequence[Item]) -> list[tuple[str, ...]]:
     return [(item,) if isinstance(item, str) else tuple(item) for item in value if "".join(item).strip()]
 
 
-def _fill(made_from: Template, shown: Mapping[str, list[tuple[str, ...]]], kept: Mapping[str, tuple[int, ...]]) -> Prompt:
+def _fill(
+    made_from: Template, shown: Mapping[str, list[tuple[str, ...]]], kept: Mapping[str, tuple[int, ...]]
+) -> Prompt:
     messages: dict[str, list[str]] = {}
     for section in made_from.sections:
         if section.name and not kept.get(section.name):

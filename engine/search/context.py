@@ -66,15 +66,7 @@ def structural_context(snapshot: Snapshot, parent: int, pool: int, random: Rando
 
 def best_of_components(snapshot: Snapshot) -> Mapping[int, int]:
     """The fastest correct candidate of each local component that has one, by the component's structural node."""
-    heads: dict[int, int] = {}
-    best: dict[int, int] = {}
-    for number in sorted(snapshot.nodes):
-        node = snapshot.nodes[number]
-        head = number if node.step is Step.STRUCTURAL else heads.get(node.parent, number)
-        heads[number] = head
-        if node.correct and (head not in best or (node.speedup or 0.0) > (snapshot.nodes[best[head]].speedup or 0.0)):
-            best[head] = number
-    return best
+    return {root: component.best for root, component in snapshot.components.items() if component.best is not None}
 
 
 def _structural_path(snapshot: Snapshot, parent: int) -> list[int]:

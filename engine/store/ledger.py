@@ -6,6 +6,7 @@ What models say is kept as it is written, so that a screen can show it. Nothing 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import time
@@ -98,13 +99,14 @@ class Ledger:
                     time.time(),
                 ),
             )
-            SkillMemory(connection).record_uses(self._run, proposal, order.skills)
+            # Rules from a file of the run's own are not in the memory.
+            SkillMemory(connection).record_uses(self._run, proposal, [skill for skill in order.skills if skill.id])
             assert cursor.lastrowid is not None
             return cursor.lastrowid
 
     def write(self, call: int, text: str) -> None:
-        """Keeps what has been written of an answer so far."""
-        with self._write() as connection:
+        """Keeps what has been written of an answer so far; a database that is busy gets it with the next piece."""
+        with contextlib.suppress(sqlite3.OperationalError), self._write() as connection:
             connection.execute(
                 "UPDATE model_calls SET partial = ? WHERE id = ? AND state = ?", (text, call, CallState.OPEN)
             )

@@ -22,6 +22,7 @@ from engine.records import (
     ModelCall,
     Run,
     Spending,
+    Step,
     Task,
     Verdict,
 )
@@ -187,6 +188,24 @@ class Reader:
             row["started_at"],
             row["ended_at"],
         )
+
+    def structures(self, run: int, most: int = 25) -> list[Candidate]:
+        """The judged candidates of structural steps that take part in the search, fastest first, at most so many."""
+        rows = self._connection.execute(
+            "SELECT * FROM candidates WHERE run = ? AND step = ? AND state = ? AND NOT pruned"
+            " ORDER BY speedup DESC NULLS LAST, number LIMIT ?",
+            (run, Step.STRUCTURAL, CandidateState.EVALUATED, most),
+        )
+        return [candidate_from(row) for row in rows]
+
+    def latest_failures(self, run: int, most: int = 5) -> list[str]:
+        """Why the latest judged candidates that take part failed, newest first."""
+        rows = self._connection.execute(
+            "SELECT reason FROM candidates WHERE run = ? AND state = ? AND verdict != ? AND reason IS NOT NULL"
+            " AND NOT pruned ORDER BY number DESC LIMIT ?",
+            (run, CandidateState.EVALUATED, Verdict.CORRECT, most),
+        )
+        return [row[0] for row in rows]
 
     # Requests to models
 
