@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,12 +11,16 @@ from pathlib import Path
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import TaskFacts
 from engine.loop.launch import LaunchError, launch
-from engine.loop.process import judge_settings
+from engine.loop.process import facts_document, judge_settings
+from engine.proposing.briefing import Subject, structural_briefing
+from engine.proposing.llm import usable_skills
+from engine.proposing.prompt import Prompt
 from engine.records import BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Task
 from engine.search.policies import find_policy
 from engine.settings import RunSettings, SettingsError
 from engine.store.control import Control
 from engine.store.reader import Reader
+from engine.tasks.catalogue import entry_point
 
 LEAVING_S = 20.0
 """How long an engine may take to leave after its run has ended."""
@@ -40,6 +45,30 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> in
             control.fail_to_start(run, str(error))
         raise
     return run
+
+
+def preview_run(db: Path, task: Task, settings: RunSettings) -> Prompt:
+    """The first prompt that a search would send; nothing is sent, and no run is made.
+
+    Raises:
+        TaskError: the task cannot be judged.
+        MachineError: this machine cannot judge.
+        StoreError: the database cannot be used.
+    """
+
+    async def look() -> TaskFacts:
+        evaluator = Evaluator(task, judge_settings(settings, secrets.randbits(62)), read_baselines(settings.baseline))
+        async with evaluator:
+            return await evaluator.open()
+
+    facts = asyncio.run(look())
+    with Control(db) as control, control.skills():
+        pass
+    subject = Subject(task, entry_point(task), facts.device, facts_document(facts), settings)
+    with Reader(db) as reader:
+        briefing = structural_briefing(subject, usable_skills(reader, settings.skills))
+    prompt, _ = briefing.prompt("structural", settings.llm.prompt_tokens)
+    return prompt
 
 
 def read_baselines(files: Sequence[str]) -> tuple[BaselineKernel, ...]:

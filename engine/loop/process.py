@@ -14,14 +14,14 @@ from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import MachineError, TaskFacts
 from engine.judging.settings import JudgeSettings
+from engine.loop.proposers import ProposerParts
 from engine.loop.search_loop import POLL_S, SearchLoop, keep_heartbeat
-from engine.lowering.client import LoweringClient, LoweringError
-from engine.proposing.compiler import CompilerProposer
+from engine.lowering.client import LoweringError
 from engine.records import MeasurementKind, RunState
 from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.database import StoreError
@@ -96,10 +96,8 @@ async def _search(store: RunStore) -> None:
 async def _search_with(store: RunStore, settings: RunSettings) -> None:
     task = store.task()
     async with AsyncExitStack() as stack:
-        # Both import torch, which takes most of their start: one beside the other.
-        client = await stack.enter_async_context(LoweringClient())
-        lowering = asyncio.create_task(client.open(task, settings.arch))
-        stack.callback(lowering.cancel)
+        # Judge and lowering import torch, which takes most of their start: one beside the other.
+        parts = await stack.enter_async_context(ProposerParts(store, task, settings))
         evaluator = Evaluator(task, judge_settings(settings, store.judge_seed()), store.own_baselines())
         stack.push_async_exit(evaluator)
         facts = await _unless_stopped(store, evaluator.open())
@@ -108,10 +106,7 @@ async def _search_with(store: RunStore, settings: RunSettings) -> None:
             store.note(NO_SMALL_FORM)
         if facts.kind is MeasurementKind.MODELLED and (settings.time, settings.cache) != ("launch", "cold"):
             store.note(MODELLED_MODE)
-        lowered = await _unless_stopped(store, lowering)
-        for reason in lowered.reasons:
-            store.note(f"lowering: {reason}")
-        proposer = CompilerProposer(client, lowered, store.recipes(), store.tried(), settings.numerics)
+        proposer = await _unless_stopped(store, parts.proposer())
         await SearchLoop(store, evaluator, proposer, settings).run()
 
 
@@ -164,12 +159,17 @@ def keep_facts(store: RunStore, facts: TaskFacts) -> None:
             f"run {run.id} was judged on {run.device} and this is {facts.device}, whose times cannot be compared; "
             "resume it on a machine like the first, or start a new run here"
         )
+    document = facts_document(facts)
+    store.task_opened(facts.device, facts.kind, document, document["baselines"])
+
+
+def facts_document(facts: TaskFacts) -> dict[str, Any]:
+    """What the judge found, as a run keeps it; `baselines` are the first case's, the bound among them."""
     case = facts.cases[0]
     baselines = dict(case.baselines)
     if case.bound_us is not None:
         baselines["bound"] = case.bound_us
-    document = {**asdict(facts), "kind": str(facts.kind), "baselines": baselines}
-    store.task_opened(facts.device, facts.kind, document, baselines)
+    return {**asdict(facts), "kind": str(facts.kind), "baselines": baselines}
 
 
 def _plain(problem: Exception) -> str:

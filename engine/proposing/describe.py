@@ -60,7 +60,10 @@ def _contract(task: Task, entry: str) -> str:
             "arguments of `Model`, and with its parameters under the same names and shapes where it has any: their "
             "values are copied from the reference's. Weights may change between calls."
         )
-    return f"Write a module that defines `{entry}` with the arguments of the reference and its result."
+    return (
+        f"Write a module that defines the function `{entry}` with the arguments of `reference` and its result; "
+        "arguments named in MUTATES are changed in place as the reference changes them, and no others."
+    )
 
 
 def _case_name(case: Mapping[str, Any], cases: object) -> str:

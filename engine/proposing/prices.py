@@ -58,7 +58,7 @@ def priced(llm: LlmSettings, own: Mapping[str, Price], max_cost: float | None) -
     """
     price = llm.price or known_price(llm, own)
     llm = llm.model_copy(update={"price": price})
-    if max_cost is None or not llm.model:
+    if max_cost is None:
         return llm
     if price is None:
         raise SettingsError(

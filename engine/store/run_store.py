@@ -56,8 +56,9 @@ from engine.store.rows import (
 class RunStore:
     """One run, as its engine sees and changes it; to be used from one thread."""
 
-    def __init__(self, db: Database, run: int, epoch: int) -> None:
+    def __init__(self, db: Database, path: Path, run: int, epoch: int) -> None:
         self._db = db
+        self.path = path
         self._connection = db.conn
         self._connection.row_factory = sqlite3.Row
         self.run_id = run
@@ -81,7 +82,7 @@ class RunStore:
             epoch = lease.take(connection, run)
             record(connection, run, EngineStarted(os.getpid(), lease.host_name(), epoch))
             _put_back(connection, run)
-        return cls(db, run, epoch)
+        return cls(db, path, run, epoch)
 
     def _write(self) -> AbstractContextManager[sqlite3.Connection]:
         return lease.leased(self._db, self.run_id, self.epoch)

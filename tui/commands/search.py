@@ -14,6 +14,7 @@ from engine.records import Gate, RunState
 from tui.commands.context import EXIT_MACHINE, EXIT_NOT_CORRECT, EXIT_USAGE, CommandFailed, Options
 from tui.commands.judging_options import judging_options
 from tui.commands.look import open_cockpit
+from tui.commands.model_options import model_options, ready, show_preview, with_model
 from tui.commands.output import print_json, run_document
 
 DEMO_TASK = "residual_rms_norm"
@@ -50,12 +51,13 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("run")
 @click.argument("task")
-@click.option("--proposer", type=click.Choice(["auto", "compiler"]), help="Who makes the candidates.")
+@click.option("--preview", is_flag=True, help="Print the first prompt and where it would go; nothing is sent.")
+@model_options
 @search_options
 @click.pass_obj
 def run_command(options: Options, /, task: str, **typed: Any) -> int:
     """Start a search on TASK: a built-in name (see `tasks`) or the path of a KernelBench problem."""
-    return _start(options, task, typed)
+    return _start(options, task, typed, preview=typed.pop("preview"))
 
 
 @click.command("demo")
@@ -66,22 +68,26 @@ def demo_command(options: Options, /, task: str, **typed: Any) -> int:
     """Grow kernels for a built-in task, with the embedded proposer: no GPU, no key, no account needed."""
     if typed["budget"] is None:
         typed["budget"] = DEMO_BUDGET
-    return _start(options, task, typed)
+    return _start(options, task, {**typed, "proposer": "compiler"})
 
 
-def _start(options: Options, task_name: str, typed: dict[str, Any]) -> int:
+def _start(options: Options, task_name: str, typed: dict[str, Any], *, preview: bool = False) -> int:
     from engine.api import start_run
     from engine.settings import parse_run_settings
     from engine.tasks.catalogue import find_task
 
     name, detach, headless, as_json = (typed.pop(key) for key in ("name", "detach", "headless", "as_json"))
-    if as_json and not (detach or headless):
+    if as_json and not (detach or headless or preview):
         raise CommandFailed("--json needs --detach or --headless, since the cockpit prints nothing")
     values = options.settings.run.model_dump()
     flags = {key: value for key, value in typed.items() if value not in (None, ())}
     values["policy"].update({name: flags.pop(flag) for flag, name in _POLICY_OPTIONS.items() if flag in flags})
-    settings = parse_run_settings({**values, **flags})
+    values = with_model(values, flags)
+    settings = ready(parse_run_settings({**values, **flags}), options.settings)
     task = find_task(task_name)
+    if preview:
+        show_preview(options.settings.db, task, settings, as_json)
+        return 0
     run = start_run(options.settings.db, task, settings, name)
     if detach:
         if as_json:
