@@ -101,7 +101,7 @@ class Crew:
         self.device = (await self._expect(self._judge, "device"))["device"]
         nurseries = [self._nursery]
         await self._tell_nursery(self._nursery, "contestants", self.device)
-        if self.device == "cpu":
+        if self.device == "cpu" and self._settings.modelled:
             self._compilers = await self._start("compile nursery", _NURSERY, single_threaded=True)
             await self._tell_nursery(self._compilers, "compilers", "cpu")
             nurseries.append(self._compilers)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from engine.judging import verdicts
+from engine.judging import second_opinion, verdicts
 from engine.judging.crew import Crew, CrewBroken, Seat
 from engine.judging.facts import TaskFacts, case_facts
 from engine.judging.modelling import Fault, Modelled, model
@@ -43,6 +43,7 @@ class Evaluator:
         self.facts: TaskFacts | None = None
         self._crew: Crew | None = None
         self._crew_lock = asyncio.Lock()
+        self._interpreter: Evaluator | None = None
         self._closed = False
 
     async def open(self) -> TaskFacts:
@@ -62,6 +63,8 @@ class Evaluator:
         crew, self._crew = self._crew, None
         if crew is not None:
             await crew.close()
+        if self._interpreter is not None:
+            await self._interpreter.close()
 
     async def __aenter__(self) -> Evaluator:
         await self.open()
@@ -84,6 +87,9 @@ class Evaluator:
                 await crew.open()
                 self._crew = crew
                 self.facts = self._facts_of(crew)
+                small = second_opinion.small_task(self.task)
+                if crew.device != "cpu" and self.settings.second_opinion and small and self._interpreter is None:
+                    self._interpreter = Evaluator(small, second_opinion.settings_for(self.settings))
                 for kernel in self._own:
                     self.facts = await self._with_own(crew, self.facts, kernel)
             return self._crew
@@ -143,7 +149,8 @@ class Evaluator:
             try:
                 crew = await self._intact_crew()
                 assert self.facts is not None
-                return await _Contest(crew, self.settings, self.facts, source, on_log).run(started)
+                contest = _Contest(crew, self.settings, self.facts, source, on_log, self._interpreter)
+                return await contest.run(started)
             except CrewBroken as error:
                 reason = str(error)
         return verdicts.infrastructure(reason, time.monotonic() - started)
@@ -193,7 +200,13 @@ class _Contest:
     """One candidate's way through the crew."""
 
     def __init__(
-        self, crew: Crew, settings: JudgeSettings, facts: TaskFacts, source: str, on_log: Callable[[str], None] | None
+        self,
+        crew: Crew,
+        settings: JudgeSettings,
+        facts: TaskFacts,
+        source: str,
+        on_log: Callable[[str], None] | None,
+        interpreter: Evaluator | None = None,
     ) -> None:
         self._crew = crew
         self._settings = settings
@@ -204,6 +217,8 @@ class _Contest:
         self._deadline = _Deadline(settings.timeout_s)
         self._modelling: dict[int, asyncio.Task[Modelled]] = {}
         self._stages = _Stages()
+        self._interpreter = interpreter
+        self._opinion: asyncio.Future[Evaluation | None] | None = None
 
     async def run(self, started: float) -> Evaluation:
         """The evaluation. Raises CrewBroken when a process of the crew fails."""
@@ -224,8 +239,12 @@ class _Contest:
             )
             if judged.correct:
                 await asyncio.to_thread(self._crew.compiled.keep, self._source, folder)
+            if judged.correct and self._opinion is not None:
+                judged = second_opinion.joined(judged, await self._opinion)
             return replace(judged, stage_seconds=self._stages.seconds)
         finally:
+            if self._opinion is not None:
+                self._opinion.cancel()
             for task in self._modelling.values():
                 task.cancel()
             output.finish()
@@ -268,7 +287,7 @@ class _Contest:
                 continue
             if message["event"] == "verdict":
                 return message
-            if message["event"] == "trace":
+            if message["event"] == "trace" and self._settings.modelled:
                 work = model(
                     self._crew,
                     path,
@@ -281,6 +300,9 @@ class _Contest:
             elif message["event"] == "stage":
                 stage = message["stage"]
                 self._stages.enter(stage)
+                if stage == "time" and self._interpreter is not None and self._opinion is None:
+                    # A candidate that got so far is most likely correct; the processors are idle while it is timed.
+                    self._opinion = asyncio.ensure_future(second_opinion.asked(self._interpreter, self._source))
             elif message["event"] == "waiting":
                 self._deadline.pause()
                 self._stages.enter("waiting")

@@ -32,6 +32,8 @@ class JudgeSettings:
         max_output_bytes: how much of what a candidate prints is kept; the rest is dropped.
         max_memory_bytes: host memory that a candidate may add to its process where there is no GPU.
         baselines: the ways of running the reference that candidates are compared with on a GPU, eager always.
+        modelled: whether times are modelled where there is no GPU.
+        second_opinion: whether candidates that are correct on a GPU are examined in Triton's interpreter as well.
         open_timeout_s: seconds that judge, nursery and baselines may take to get ready.
         sandbox: `auto` (every layer that the kernel offers), `off`, or names of layers to leave out
             (`engine.judging.sandbox`); the environment's KERNELGROVE_SANDBOX by default.
@@ -50,6 +52,8 @@ class JudgeSettings:
     max_output_bytes: int = 64 << 10
     max_memory_bytes: int = 8 << 30
     baselines: tuple[str, ...] = ("eager", "compile", "compile_max")
+    modelled: bool = True
+    second_opinion: bool = True
     open_timeout_s: float = 600.0
     sandbox: str = field(default_factory=setting)
 

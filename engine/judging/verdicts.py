@@ -10,6 +10,7 @@ from typing import Any
 from engine.judging.facts import CaseFacts, TaskFacts
 from engine.judging.modelling import Modelled
 from engine.judging.ratios import Ratio, standing, weighted
+from engine.judging.second_opinion import LIGHT
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
 from engine.records import (
@@ -105,7 +106,8 @@ def evaluation(
         _case_result(case, _finding(found["cases"], index), modelled.get(index), given, numerics, settings)
         for index, case in enumerate(facts.cases)
     )
-    if any(map(_faster_than_light, cases)):
+    fast = [case for case in cases if _faster_than_light(case)]
+    if fast:
         labels.add(Label.REVIEW)
     regression = _regression(cases, facts.own or ("eager",), settings.no_regress)
     if regression:
@@ -118,7 +120,10 @@ def evaluation(
         reason=given.reason or problem or regression,
         labels=tuple(sorted(labels)),
         numerics=numerics,
-        checks=tuple(Check(c["name"], c["passed"], c["detail"]) for case in found["cases"] for c in case["checks"]),
+        checks=(
+            *(Check(c["name"], c["passed"], c["detail"]) for case in found["cases"] for c in case["checks"]),
+            *(Check(LIGHT, False, f"case {case.name} takes less than {_LIGHT:g} of its bound") for case in fast),
+        ),
         cases=cases,
         time_us=time_us,
         speedup={name: ratio.value for name, ratio in speedup.items()},

@@ -349,7 +349,7 @@ def _resized(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> 
 
 def _sample(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Runs the candidate at the large form without memory and returns what its launches would move."""
-    return launches.sample(candidate.factory, message["large"], message["mutated"])
+    return launches.sample(candidate.factory, message["large"], message["mutated"], message["corners"])
 
 
 def _prepare(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:

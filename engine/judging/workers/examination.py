@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import torch
 
+from engine.judging.second_opinion import THREADS
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
-from engine.judging.workers import honesty, numerics
+from engine.judging.workers import at_large, honesty, numerics
 from engine.judging.workers.answerer import Answerer, Fault, forged
 from engine.judging.workers.exchange import MARGIN, Arena
 from engine.judging.workers.faults import one_line
@@ -110,13 +111,13 @@ class Examination:
         self.interpreted = interpreted
         self.fingerprint: str | None = None
         self.findings = Findings()
-        self._case = case
+        self.case = case
         self._large = large
         self._answerer = answerer
         self._settings = settings
         self.gate = gate
         self.arenas = arenas
-        self._report = report
+        self.report = report
         self._weights = "initial"
         self._unmatched = False
         self._calls = 0
@@ -126,7 +127,7 @@ class Examination:
     def enter(self, stage: str) -> None:
         """Names the stage that begins, for the screen and for the verdict."""
         self.findings.stage = stage
-        self._report({"event": "stage", "stage": stage})
+        self.report({"event": "stage", "stage": stage})
 
     # the stages
 
@@ -139,6 +140,14 @@ class Examination:
         Raises:
             Fault, Gone: the candidate does not get through.
         """
+        try:
+            self._ask_everything(load)
+        except Fault as fault:
+            if self._large is not None and "OutOfBounds" in fault.reason:
+                at_large.look_outside(self, self._large, fault)
+            raise
+
+    def _ask_everything(self, load: Message | None) -> None:
         self.enter("load")
         if load is not None:
             self._answerer.ask(load)
@@ -167,7 +176,7 @@ class Examination:
             honesty.resize(self)
         if self._large is not None:
             self.enter("time")
-            self._sample(self._large)
+            at_large.sample(self, self._large)
         if self.interpreted:
             self.ask_afterwards()
         if self.findings.tier != "exact":
@@ -193,49 +202,6 @@ class Examination:
         if fingerprint is not None and not (isinstance(fingerprint, str) and len(fingerprint) == 64):
             raise forged()
         self.fingerprint = fingerprint
-
-    def _sample(self, large: LargeForm) -> None:
-        """Has the candidate run at the large form without memory, so that the engine can compile and model it.
-
-        A candidate that is correct but fails here stays correct; it has no time then.
-        """
-        message: Message = {
-            "event": "trace",
-            "case": self._case,
-            "launches": self.findings.kernels,
-            "trace": None,
-            "problem": large.problem,
-        }
-        if large.contestant:
-            try:
-                mutated = list(self.question(TRIALS[0]).mutated)
-                answer = self._answerer.ask({"op": "sample", "large": large.contestant, "mutated": mutated})
-                message["trace"] = answer.get("trace")
-                self._note_writers(answer)
-                self._note_kernels(message["trace"])
-            except Fault as fault:
-                message["problem"] = fault.reason
-        self._report(message)
-
-    def _note_kernels(self, trace: Any) -> None:
-        """Kernels that only the large form launches were modelled and never checked."""
-        known = {kernel.get("qualname") for kernel in self.findings.kernels}
-        for entry in trace if isinstance(trace, list) else []:
-            if isinstance(entry, dict) and entry.get("kind") == "launch" and entry.get("qualname") not in known:
-                detail = f"kernel {entry.get('kernel')} is launched at the large sizes only, where nothing is checked"
-                self.note("checked kernels", detail, "shape_specialised")
-
-    def _note_writers(self, answer: Message) -> None:
-        """Outputs that no counted operation wrote were computed by host code, out of the model's sight."""
-        # Of an output, all must be written; of an input that is changed in place, it may be one row.
-        for name, least in (("written", 0.5), ("changed", 1e-9)):
-            shares = answer.get(name)
-            if not isinstance(shares, list) or any(not isinstance(part, float) or part < least for part in shares):
-                self.findings.labels.add("no_triton")
-        notes = answer.get("notes")
-        if isinstance(notes, list) and notes:
-            detail = one_line("; ".join(map(str, notes)))
-            self.findings.checks.append({"name": "model", "passed": True, "detail": detail})
 
     def question(self, trial: Trial) -> Question:
         """The question of a trial without variation, which always applies."""
@@ -316,7 +282,7 @@ class Examination:
         answer = self._answerer.ask(message, arenas)
         threads = answer.get("threads")
         if isinstance(threads, int) and threads > 0:
-            self.note("threads", f"{threads} threads still run after a call", "review")
+            self.note(THREADS, f"{threads} threads still run after a call", "review")
         return answer
 
     def ask(self, message: Message, arenas: Sequence[Arena] = ()) -> Message:

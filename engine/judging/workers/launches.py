@@ -69,18 +69,19 @@ def recording(device: str, conduct: str = "run") -> Iterator[Recorded]:
         recorded.replays, recorded.streams = found.replays, found.streams
 
 
-def sample(factory: type[torch.nn.Module], large: Json, mutated: Sequence[int] = ()) -> Json:
+def sample(factory: type[torch.nn.Module], large: Json, mutated: Sequence[int] = (), corners: bool = False) -> Json:
     """Runs the candidate at the large form on tensors without memory.
 
     Args:
         factory: the candidate's module.
         large: the large form as `large_form.describe` gives it.
         mutated: the inputs that are outputs as well.
+        corners: whether programs at the ends of each axis are looked at as well.
 
     Returns:
         `trace`, the launches with their traffic and the library calls in order; `notes` of what could
-        not be followed; `written`, for each output the share that those operations wrote, and `changed`,
-        the same for each mutated input.
+        not be followed; `outside`, the kernels that leave their tensors; `written`, for each output the
+        share that those operations wrote, and `changed`, the same for each mutated input.
     """
     from engine.judging.workers import recorder
 
@@ -93,13 +94,14 @@ def sample(factory: type[torch.nn.Module], large: Json, mutated: Sequence[int] =
     model = recorder.build_stand_in(build)
     tensors = recorder.large_inputs(large["inputs"])
     arguments = unflatten(large["input_form"], tensors)
-    with recorder.sampling() as trace:
+    with recorder.sampling(corners=corners) as trace:
         result = model(*arguments)
     outputs: list[torch.Tensor] = []
     flatten(result, outputs)
     return {
         "trace": trace.to_json(),
         "notes": trace.notes,
+        "outside": trace.outside,
         "written": [trace.written(tensor) for tensor in outputs],
         "changed": [trace.written(tensors[index]) for index in mutated],
     }

@@ -118,10 +118,11 @@ class _Recorder:
 class _Sampler:
     """Runs a few programs of every launch and counts their traffic."""
 
-    def __init__(self, into: list[Any], mode: StandIns, programs: int) -> None:
+    def __init__(self, into: list[Any], mode: StandIns, programs: int, corners: bool) -> None:
         self._into = into
         self._mode = mode
         self._programs = programs
+        self._corners = corners
 
     def launch(
         self, kernel: patches.Kernel, bound: Mapping[str, Any], specialization: dict[str, Any], grid: patches.Grid
@@ -131,6 +132,8 @@ class _Sampler:
             arguments = kernel.arguments(bound, lambda tensor: self._address(tensor, regions))
         counter = traffic.Counter(list(regions.values()))
         samples = traffic.choose_programs(grid, self._programs)
+        if self._corners:
+            samples += traffic.corner_programs(grid)
         with patches.patched_language(), observing(counter):
             for index, sample in enumerate(samples):
                 counter.start_program(sample.weight)
@@ -211,6 +214,12 @@ class Trace(list[Any]):
         self._mode = mode
 
     @property
+    def outside(self) -> list[str]:
+        """The kernels of which a looked at program leaves its tensors, if what it loads were zeros."""
+        found = [entry.kernel for entry in self if isinstance(entry, LaunchTraffic) and entry.traffic["outside"]]
+        return list(dict.fromkeys(found))
+
+    @property
     def notes(self) -> list[str]:
         """What host code or kernels did that the counts do not show."""
         found = dict(self._mode.notes)
@@ -251,11 +260,14 @@ def _uses_atomics(entry: Any) -> bool:
 
 
 @contextmanager
-def sampling(programs: int = 8) -> Iterator[Trace]:
-    """Host code runs on stand-ins; of each launch about `programs` programs are counted, not performed."""
+def sampling(programs: int = 8, corners: bool = False) -> Iterator[Trace]:
+    """Host code runs on stand-ins; of each launch about `programs` programs are counted, not performed.
+
+    With `corners` those at the ends of each axis are looked at as well, where kernels leave their tensors.
+    """
     with without_memory() as mode:
         trace = Trace(mode)
-        with counting_calls(mode, trace), patches.handling(_Sampler(trace, mode, programs)):
+        with counting_calls(mode, trace), patches.handling(_Sampler(trace, mode, programs, corners)):
             yield trace
 
 

@@ -96,6 +96,7 @@ class Counter:
         self.dots: dict[tuple[str, str, tuple[int, int, int]], float] = {}
         self.phases = 0.0
         self.notes: dict[str, None] = {}
+        self.outside = False
         self.spent = 0
         self._clock = 1.0
         self._program_start = 1
@@ -181,11 +182,13 @@ class Counter:
         region = self.region_at(int(active[0]))
         if region is None:
             self.notes[f"a {kind} at an address outside every tensor"] = None
+            self.outside = True
             return
         offsets = active.astype(np.int64) - region.base
         inside = (offsets >= 0) & (offsets < region.size)
         if not inside.all():
             self.notes[f"a {kind} outside its tensor"] = None
+            self.outside = True
             offsets = offsets[inside]
             if offsets.size == 0:
                 return
@@ -273,6 +276,12 @@ def choose_programs(grid: tuple[int, int, int], programs: int) -> list[Sample]:
             place = _unravel(int((number + 0.5) * count / wanted), shape)
             samples.append(Sample((ranges[0][place[0]], ranges[1][place[1]], ranges[2][place[2]]), count / wanted))
     return samples
+
+
+def corner_programs(grid: tuple[int, int, int]) -> list[Sample]:
+    """The programs at both ends of every axis; they stand for none, so that no count changes."""
+    ends = [sorted({0, size - 1}) for size in grid]
+    return [Sample((x, y, z), 0.0) for x in ends[0] for y in ends[1] for z in ends[2]]
 
 
 def _unravel(index: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -380,4 +389,5 @@ def summarise(counter: Counter, programs: int, window: Mapping[int, Sequence[int
         ],
         "phases": _tidy(counter.phases),
         "notes": list(counter.notes),
+        "outside": counter.outside,
     }
