@@ -7,7 +7,8 @@ that gives it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +48,15 @@ class Answered:
 
 
 class Answerer:
-    """Asks one question after another over one channel."""
+    """Asks one question after another over one channel.
+
+    `meanwhile` is entered while the process compiles, and left before it goes on: what the judge holds for it
+    can be another's until then.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self.meanwhile: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def ask(self, message: Message, arenas: Sequence[Arena] = ()) -> Message:
         """One question, with the memory it is about, and its answer.
@@ -62,7 +68,7 @@ class Answerer:
         descriptors = [descriptor for arena in arenas for descriptor in arena.descriptors()]
         try:
             self._channel.send({**message, "nonce": nonce, "arenas": [arena.handle() for arena in arenas]}, descriptors)
-            answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
+            answer = self._answer(nonce)
         except WireClosed as error:
             raise Gone from error
         except WireError as error:
@@ -75,6 +81,18 @@ class Answerer:
         if not isinstance(failed, dict) or failed.get("kind") not in _KINDS:
             raise forged()
         raise Fault(failed["kind"], one_line(failed.get("message", "")), str(failed.get("detail", ""))[:8000])
+
+    def _answer(self, nonce: str) -> Message:
+        """The answer to a question; times in which the process compiles come before it."""
+        while True:
+            answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
+            if answer.get("event") != "compiling" or answer.get("nonce") != nonce:
+                return answer
+            with self.meanwhile():
+                answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
+            if answer.get("event") != "compiled" or answer.get("nonce") != nonce:
+                return answer  # compiling failed
+            self._channel.send({"op": "go_on"})
 
     def block(self, iterations: int, **options: Any) -> Answered:
         """Has the process run one timed block; see `contestant._time` for the options."""

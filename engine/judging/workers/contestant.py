@@ -20,6 +20,7 @@ import torch
 
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import faults, launches, timing
+from engine.judging.workers.compiling import CompileTurns
 from engine.judging.workers.conditions import Allocations, at_most, spoil_free_memory
 from engine.judging.workers.exchange import map_arena
 from engine.judging.workers.guard import Guard
@@ -76,11 +77,13 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
     """
     channel = Channel(connection)
     candidate = _Candidate(path, device)
+    turns = CompileTurns(channel)
     if device == "cpu":
         from engine.judging.workers import emulation
 
         emulation.enter()
     else:
+        turns.install()
         torch.cuda.set_device(torch.device(device))
         candidate.stream = _current_stream()
     guard = Guard()
@@ -100,6 +103,7 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
             message, descriptors = channel.receive(max_descriptors=8)
         except WireClosed:
             return
+        turns.answering(message["nonce"])
         try:
             arenas = _mapped(message, descriptors)
             with torch.no_grad():
@@ -112,6 +116,7 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
             answer = {"failed": {"kind": problem.kind, "message": faults.one_line(problem), "detail": ""}}
         except BaseException as error:
             answer = {"failed": faults.fault_of(error, path)}
+        turns.answering("")
         sys.stdout.flush()
         sys.stderr.flush()
         channel.send({**answer, "nonce": message["nonce"]})

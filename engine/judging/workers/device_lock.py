@@ -9,8 +9,10 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+
+from engine.judging.workers.answerer import Answerer
 
 FOLDER = Path("/tmp")
 """The same for everyone, whatever TMPDIR says."""
@@ -31,6 +33,26 @@ class DeviceLock:
         """Holds the device together with others; `waiting` is told when a wait begins and ends."""
         with self._held(fcntl.LOCK_SH, waiting, close_gate=False):
             yield
+
+    @contextmanager
+    def shared_but_for(self, answerer: Answerer, waiting: Callable[[bool], None]) -> Iterator[None]:
+        """Holds the device together with others, except while a process compiles; `waiting` as for `shared`."""
+        with ExitStack() as held:
+            held.enter_context(self.shared(waiting))
+
+            @contextmanager
+            def meanwhile() -> Iterator[None]:
+                held.close()
+                try:
+                    yield
+                finally:
+                    held.enter_context(self.shared(waiting))
+
+            answerer.meanwhile = meanwhile
+            try:
+                yield
+            finally:
+                answerer.meanwhile = nullcontext
 
     @contextmanager
     def exclusive(self, waiting: Callable[[bool], None]) -> Iterator[None]:

@@ -195,7 +195,7 @@ class Judge:
         if self._gpu is None:
             examination.run(load)
             return
-        with self._gpu.lock.shared(waiting):
+        with self._gpu.lock.shared_but_for(answerer, waiting):
             examination.run(load)
         examination.enter("time")
 
@@ -208,7 +208,7 @@ class Judge:
             answerer, index, case.reference, case.overrides, findings.tier, check, waiting, arenas
         )
         findings.measurement = measured.to_json()
-        with self._gpu.lock.shared(waiting):
+        with self._gpu.lock.shared_but_for(answerer, waiting):
             examination.ask_afterwards()
             if index == len(self._cases) - 1:
                 honesty.last_doubts(examination)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ import pytest
 
 from engine.judging.processes import clean_environment
 from engine.judging.statistics import geometric_mean, interval_95, median
+from engine.judging.wire import Channel
+from engine.judging.workers.answerer import Answerer, Fault
 from engine.judging.workers.device_lock import DeviceLock
 
 
@@ -71,6 +74,61 @@ def test_checks_share_the_device_and_cannot_keep_a_timing_run_out(tmp_path: Path
     late.join()
     timing.join()
     assert order == ["checks end", "timed", "late check"]
+
+
+def test_the_device_is_free_while_a_candidate_compiles_and_waited_for_afterwards(tmp_path: Path) -> None:
+    lock = DeviceLock("GPU-4", tmp_path)
+    ours, theirs = socket.socketpair()
+    order: list[str] = []
+    compiles, timing = threading.Event(), threading.Event()
+
+    def candidate() -> None:
+        channel = Channel(theirs)
+        question, _ = channel.receive()
+        channel.send({"event": "compiling", "nonce": question["nonce"]})
+        compiles.set()
+        assert timing.wait(10)
+        channel.send({"event": "compiled", "nonce": question["nonce"]})
+        channel.receive()
+        order.append("goes on")
+        channel.send({"ok": {}, "nonce": question["nonce"]})
+
+    def time_another() -> None:
+        assert compiles.wait(10)
+        with lock.exclusive(ignore):
+            timing.set()
+            assert waits.wait(10)
+            order.append("timed")
+
+    waits = threading.Event()
+    threads = [threading.Thread(target=work) for work in (candidate, time_another)]
+    for thread in threads:
+        thread.start()
+    answerer = Answerer(Channel(ours))
+    with lock.shared_but_for(answerer, lambda begins: waits.set() if begins else None):
+        answerer.ask({"op": "run"})
+    for thread in threads:
+        thread.join(10)
+    assert order == ["timed", "goes on"]
+
+
+def test_an_answer_that_comes_in_place_of_a_compiled_kernel_is_an_answer(tmp_path: Path) -> None:
+    lock = DeviceLock("GPU-5", tmp_path)
+    ours, theirs = socket.socketpair()
+
+    def candidate() -> None:
+        channel = Channel(theirs)
+        question, _ = channel.receive()
+        channel.send({"event": "compiling", "nonce": question["nonce"]})
+        failed = {"kind": "compile_error", "message": "no such thing", "detail": ""}
+        channel.send({"failed": failed, "nonce": question["nonce"]})
+
+    thread = threading.Thread(target=candidate)
+    thread.start()
+    answerer = Answerer(Channel(ours))
+    with lock.shared_but_for(answerer, ignore), pytest.raises(Fault, match="no such thing"):
+        answerer.ask({"op": "run"})
+    thread.join(10)
 
 
 def test_a_lock_that_another_user_made_is_enough(tmp_path: Path) -> None:
