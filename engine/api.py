@@ -26,8 +26,8 @@ LEAVING_S = 20.0
 """How long an engine may take to leave after its run has ended."""
 
 
-def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> int:
-    """Makes a run and starts its engine; returns the run's number.
+def start_run(db: Path, task: Task, settings: RunSettings, name: str = "", start: str | None = None) -> int:
+    """Makes a run and starts its engine; returns the run's number. `start` is a kernel's text to start from.
 
     Raises:
         SettingsError: there is no such policy, or a baseline's file cannot be read; nothing is kept.
@@ -37,7 +37,7 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "") -> in
     find_policy(settings.policy.name)
     baselines = read_baselines(settings.baseline)
     with Control(db) as control:
-        run = control.create_run(task, settings, name, baselines)
+        run = control.create_run(task, settings, name, baselines, start)
     try:
         launch(db, run)
     except LaunchError as error:

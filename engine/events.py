@@ -107,6 +107,14 @@ class StepExhausted:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """Many candidates were judged without a new best."""
+
+    kind: ClassVar[str] = "stalled"
+    judged: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommandQueued:
     """A person asked for something."""
 
@@ -158,6 +166,7 @@ Event = (
     | BestChanged
     | CandidateFlagged
     | StepExhausted
+    | Stalled
     | CommandQueued
     | CommandAnswered
     | SkillChanged
@@ -176,6 +185,7 @@ _KINDS: dict[str, type[Event]] = {
         BestChanged,
         CandidateFlagged,
         StepExhausted,
+        Stalled,
         CommandQueued,
         CommandAnswered,
         SkillChanged,

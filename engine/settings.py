@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
@@ -41,6 +42,33 @@ def _size(value: object) -> object:
     if matched is None:
         raise ValueError("a size is a number with K, M, G or T, such as 8G")
     return int(float(matched[1]) * _UNITS[matched[2].upper()])
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?")
+_SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+def _seconds(value: object) -> object:
+    """Seconds from words such as `90`, `15m` or `8h`."""
+    if not isinstance(value, str):
+        return value
+    matched = _DURATION.fullmatch(value.strip())
+    if matched is None:
+        raise ValueError("a time is a number with s, m, h or d, such as 15m or 8h")
+    return float(matched[1]) * _SECONDS[matched[2]]
+
+
+def _moment(value: object) -> object:
+    """Unix seconds of the next time that a local clock shows `07:00`."""
+    if not isinstance(value, str):
+        return value
+    matched = _CLOCK.fullmatch(value.strip())
+    if matched is None:
+        raise ValueError("a moment is a time of day, such as 07:00")
+    now = datetime.now().astimezone()
+    moment = now.replace(hour=int(matched[1]), minute=int(matched[2]), second=0, microsecond=0)
+    return (moment if moment > now else moment + timedelta(days=1)).timestamp()
 
 
 class PolicySettings(BaseModel):
@@ -135,12 +163,25 @@ class LlmSettings(BaseModel):
 
 
 class RunSettings(BaseModel):
-    """Everything that decides how one search goes. Times are in seconds, memory in bytes, `no_regress` in percent."""
+    """Everything that decides how one search goes. Times are in seconds, memory in bytes, `no_regress` in percent.
+
+    A search ends by `budget` (candidates), `max_time` (of work), `until` (Unix seconds; a time of day is the next
+    one), `target` (`1.5x` eager or `bound:0.9` of the speed of light), `patience` (candidates without a new best) or
+    `max_cost`. `on_event` is a command line that is run for a new best, an approval that waits, a stall (no new best
+    in `stall_after` candidates) and the end, with JSON on its standard input. `workers` counts for each device.
+    `start` says that candidate 1 is the person's own kernel, from which all others grow.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     budget: Annotated[int, Field(ge=1, le=1_000_000)] = 30
-    max_time: Annotated[float, Field(gt=0)] | None = None
+    max_time: Annotated[float, Field(gt=0), BeforeValidator(_seconds)] | None = None
+    until: Annotated[float, BeforeValidator(_moment)] | None = None
+    target: Annotated[str, Field(pattern=r"^(\d+(\.\d+)?x|bound:(0?\.\d+|1(\.0*)?))$")] | None = None
+    patience: Annotated[int, Field(ge=1)] | None = None
+    stall_after: Annotated[int, Field(ge=1)] = 20
+    on_event: str = ""
+    start: bool = False
     max_cost: Annotated[float, Field(gt=0)] | None = None
     proposer: Literal["auto", "compiler", "llm", "mixed"] = "auto"
     llm: LlmSettings = LlmSettings()
@@ -150,7 +191,7 @@ class RunSettings(BaseModel):
     max_waiting: Annotated[int, Field(ge=1)] = 8
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     allow: tuple[Label, ...] = ()
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+(,\d+)*)?)$")] = "auto"
     arch: Annotated[str, Field(pattern=r"^sm_\d+$")] = "sm_90"
     python: str = sys.executable
     numerics: Literal["strict", "reduced", "bf16"] = "reduced"
@@ -162,6 +203,12 @@ class RunSettings(BaseModel):
     max_memory: Annotated[int, Field(ge=256 << 20), BeforeValidator(_size)] = 8 << 30
     timeout: Annotated[float, Field(gt=0)] = 120.0
     policy: PolicySettings = PolicySettings()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices to judge on, one by one: `cuda:0,1` is `cuda:0` and `cuda:1`."""
+        kind, _, numbers = self.device.partition(":")
+        return tuple(f"{kind}:{number}" for number in dict.fromkeys(numbers.split(","))) if numbers else (self.device,)
 
 
 class Settings(BaseSettings):

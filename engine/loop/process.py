@@ -10,7 +10,7 @@ import asyncio
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import MachineError, TaskFacts
 from engine.judging.settings import JudgeSettings
+from engine.loop.event_command import EventCommand
 from engine.loop.proposers import ProposerParts
 from engine.loop.search_loop import POLL_S, SearchLoop, keep_heartbeat
 from engine.lowering.client import LoweringError
@@ -30,6 +31,9 @@ from engine.store.run_store import RunStore
 from engine.tasks.catalogue import TaskError
 
 T = TypeVar("T")
+
+FAREWELL_S = 10.0
+"""How long the end of a run may take to be told to the person's own command."""
 
 NO_SMALL_FORM = (
     "the task declares no small form, so without a GPU each check runs at full size in the interpreter and may take "
@@ -66,10 +70,21 @@ async def _work(store: RunStore) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, work.cancel)
+    told = EventCommand(store, str(store.run().settings.get("on_event", "")))
+    telling = asyncio.create_task(told.follow())
     await asyncio.wait([work, heartbeat], return_when=asyncio.FIRST_COMPLETED)
     for task in (work, heartbeat):
         task.cancel()
-    results = await asyncio.gather(work, heartbeat, return_exceptions=True)
+    code = _outcome(store, await asyncio.gather(work, heartbeat, return_exceptions=True))
+    told.stop()
+    await asyncio.wait([telling], timeout=FAREWELL_S)
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+    return code
+
+
+def _outcome(store: RunStore, results: Sequence[BaseException | None]) -> int:
+    """Keeps what ended the work, if it failed; returns the exit code."""
     problem = next((r for r in results if isinstance(r, Exception)), None)
     if isinstance(problem, LeaseLost):
         return _complain(str(problem), 3)
@@ -96,18 +111,22 @@ async def _search(store: RunStore) -> None:
 async def _search_with(store: RunStore, settings: RunSettings) -> None:
     task = store.task()
     async with AsyncExitStack() as stack:
-        # Judge and lowering import torch, which takes most of their start: one beside the other.
+        # Judges and lowering import torch, which takes most of their start: one beside the other.
         parts = await stack.enter_async_context(ProposerParts(store, task, settings))
-        evaluator = Evaluator(task, judge_settings(settings, store.judge_seed()), store.own_baselines())
-        stack.push_async_exit(evaluator)
-        facts = await _unless_stopped(store, evaluator.open())
+        judges = [
+            Evaluator(task, judge_settings(settings, store.judge_seed(), device), store.own_baselines())
+            for device in settings.devices
+        ]
+        for judge in judges:
+            stack.push_async_exit(judge)
+        facts = one_kind(await _unless_stopped(store, asyncio.gather(*(judge.open() for judge in judges))))
         keep_facts(store, facts)
         if facts.kind is MeasurementKind.MODELLED and not all(case.small_overrides for case in task.cases):
             store.note(NO_SMALL_FORM)
         if facts.kind is MeasurementKind.MODELLED and (settings.time, settings.cache) != ("launch", "cold"):
             store.note(MODELLED_MODE)
         proposer = await _unless_stopped(store, parts.proposer())
-        await SearchLoop(store, evaluator, proposer, settings).run()
+        await SearchLoop(store, judges, proposer, settings).run()
 
 
 class _Stopped(Exception):
@@ -130,10 +149,10 @@ async def _unless_stopped(store: RunStore, work: Awaitable[T]) -> T:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def judge_settings(settings: RunSettings, seed: int) -> JudgeSettings:
-    """The part of a run's settings that the judge needs."""
+def judge_settings(settings: RunSettings, seed: int, device: str | None = None) -> JudgeSettings:
+    """The part of a run's settings that the judge of a device needs; by default of the first."""
     return JudgeSettings(
-        device=settings.device,
+        device=device or settings.devices[0],
         arch=settings.arch,
         python=settings.python,
         timeout_s=settings.timeout,
@@ -145,6 +164,21 @@ def judge_settings(settings: RunSettings, seed: int) -> JudgeSettings:
         no_regress=settings.no_regress,
         max_memory_bytes=settings.max_memory,
     )
+
+
+def one_kind(found: Sequence[TaskFacts]) -> TaskFacts:
+    """What the judges of all devices say of task and machine; the first one's times stand for all.
+
+    Raises:
+        MachineError: the devices are not of one model.
+    """
+    names = {facts.device for facts in found}
+    if len(names) > 1:
+        raise MachineError(
+            f"{' and '.join(sorted(names))} are different models, whose times cannot be compared; "
+            "name devices of one model with --device"
+        )
+    return found[0]
 
 
 def keep_facts(store: RunStore, facts: TaskFacts) -> None:

@@ -8,51 +8,46 @@ exactly where a killed one stopped.
 from __future__ import annotations
 
 import asyncio
-import traceback
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from typing import Protocol
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
-from engine.judging.facts import MachineError
+from engine.ends import End, end_of
+from engine.loop.evaluation_tasks import EvaluationTasks, Judge
+from engine.loop.picture import Picture
+from engine.loop.proposal_tasks import ProposalTasks
 from engine.proposing.prices import most_usd
-from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposer, ProposerUnavailable
-from engine.records import Candidate, CandidateState, Evaluation, Gate, ProposerKind, RunState, Step, Verdict
+from engine.proposing.proposer import Proposer
+from engine.records import CandidateState, ProposerKind, RunState, Step
 from engine.search.choice import Choice, generator
 from engine.search.context import Context, choose_context
 from engine.search.policies import find_policy
-from engine.search.reward import reward
-from engine.search.snapshot import ROOT, Snapshot, allowed_steps, take_snapshot
+from engine.search.snapshot import ROOT
 from engine.settings import RunSettings
 from engine.store.run_store import RunStore
-from engine.tasks.catalogue import TaskError
+from engine.store.steering import Refused
 
 POLL_S = 0.2
 HEARTBEAT_S = 2.0
-MAX_ATTEMPTS = 3
-"""How often the judge may fail on a candidate through no fault of the candidate's."""
+
+MAX_REPEATS = 50
+"""How many proposals in a row may repeat what the run holds; they use no budget, and a model may do so for ever."""
 
 _OPEN = (CandidateState.PROPOSING, CandidateState.QUEUED, CandidateState.EVALUATING)
-
-
-class Judge(Protocol):
-    """The part of an evaluator that the loop needs."""
-
-    async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
-        """Judges one candidate's text; cancelling kills what runs."""
 
 
 class SearchLoop:
     """One run under way. `run` returns when the search ended or was told to stop."""
 
-    def __init__(self, store: RunStore, judge: Judge, proposer: Proposer, settings: RunSettings) -> None:
+    def __init__(self, store: RunStore, judges: Sequence[Judge], proposer: Proposer, settings: RunSettings) -> None:
         self._store = store
-        self._judge = judge
         self._proposer = proposer
         self._settings = settings
         self._policy = find_policy(settings.policy.name)
-        self._evaluating: dict[int, asyncio.Task[None]] = {}
-        self._proposing: dict[int, asyncio.Task[None]] = {}
-        self._unavailable = ""
+        self._picture = Picture(store, settings)
+        self._evaluations = EvaluationTasks(store, judges, settings)
+        self._proposals = ProposalTasks(store, proposer, settings, self._picture)
 
     async def run(self) -> None:
         """Searches until the budget, the time or the tree is used up, or a person stops it."""
@@ -60,158 +55,128 @@ class SearchLoop:
             while not await self._turn():
                 await self._pause_between_turns()
             # What was asked while the run came to its end is answered by what it came to.
-            self._store.obey()
+            self._store.obey(_ended)
         finally:
-            await self._cancel([*self._evaluating.values(), *self._proposing.values()])
+            await self._cancel(self._tasks)
 
     async def _turn(self) -> bool:
         """One round of obeying, starting and ending; returns whether the run is over."""
-        self._collect()
-        self._store.obey()
-        await self._cancel_what_was_taken_away()
+        self._evaluations.collect()
+        self._proposals.collect()
+        self._picture.refresh()
+        self._store.obey(self._taker)
+        self._picture.refresh()
+        await self._cancel([*self._evaluations.taken_away(self._picture), *self._proposals.taken_away()])
         run = self._store.run()
         if run.state is RunState.STOPPING:
-            await self._cancel([*self._evaluating.values(), *self._proposing.values()])
+            await self._cancel(self._tasks)
             self._store.set_state(RunState.STOPPED, "stopped by a person", ended_by="stop")
             return True
         if run.state is RunState.PAUSED:
             return False
-        candidates = self._store.candidates()
-        self._ask_again(candidates)
-        self._start_evaluations(candidates)
-        if self._settings.max_time is not None and run.active_seconds >= self._settings.max_time:
-            return self._wind_down(candidates, "time", f"the time of {self._settings.max_time:.0f} s is used up")
-        if self._unavailable:
-            return self._give_up(candidates)
-        counted = [candidate for candidate in candidates if _counts(candidate)]
-        judged = sum(candidate.state in (CandidateState.EVALUATED, CandidateState.FAILED) for candidate in counted)
-        if len(counted) >= run.budget:
-            if judged < run.budget and any(not candidate.state.final for candidate in candidates):
-                return False
-            return self._wind_down(candidates, "budget", f"the budget of {run.budget} candidates is used up")
-        return self._expand(candidates)
-
-    def _expand(self, candidates: list[Candidate]) -> bool:
-        """Starts proposals while there is room for them; returns whether nothing is left to do."""
-        waiting = sum(candidate.state is CandidateState.AWAITING_APPROVAL for candidate in candidates)
-        under_way = sum(candidate.state in _OPEN for candidate in candidates)
-        if under_way >= self._settings.workers or waiting >= self._settings.max_waiting:
+        self._proposals.ask()
+        self._evaluations.start(self._picture)
+        if self._proposals.unavailable:
+            return self._give_up()
+        standing = self._picture.standing(run, time.time())
+        self._tell_of_a_stall()
+        end = end_of(self._settings, standing)
+        if end is not None and end.by == "budget" and standing.judged < run.budget and self._waiting:
             return False
-        choice = self._choose(candidates)
-        if choice is None:
-            if under_way or waiting:
-                return False
-            reason = self._proposer.exhausted(None, Step.STRUCTURAL) or "nothing is left to offer"
-            return self._store.finish(reason, "exhausted")
-        short = self._short_of_money(choice.step)
-        if short is not None:
-            return False if under_way or waiting else self._wind_down(candidates, "cost", short)
-        parent = next((c for c in candidates if c.number == choice.parent), None)
-        number = self._store.add_candidate(parent, choice.step, self._proposer.kind, choice.why)
-        (candidate,) = (c for c in self._store.candidates(CandidateState.PROPOSING) if c.number == number)
-        self._ask(candidate)
+        if end is not None:
+            return self._wind_down(end)
+        return self._expand(run.budget)
+
+    def _tell_of_a_stall(self) -> None:
+        if self._picture.since_best >= self._settings.stall_after and not self._picture.stall_told:
+            self._picture.stall_told = True
+            self._store.tell_of_a_stall(self._picture.since_best)
+
+    # Expanding
+
+    @property
+    def _waiting(self) -> int:
+        return self._picture.count(CandidateState.AWAITING_APPROVAL)
+
+    @property
+    def _under_way(self) -> int:
+        return self._picture.count(*_OPEN)
+
+    def _expand(self, budget: int) -> bool:
+        """Starts proposals while there is room for them; returns whether nothing is left to do."""
+        most = self._settings.workers * self._evaluations.devices
+        while self._under_way < most and self._waiting < self._settings.max_waiting and self._picture.used < budget:
+            if self._picture.repeats >= MAX_REPEATS:
+                reason = f"the last {self._picture.repeats} proposals repeated what the run holds"
+                return self._wind_down(End("exhausted", reason))
+            choice = self._choose()
+            if choice is None:
+                if self._under_way or self._waiting:
+                    return False
+                reason = self._proposer.exhausted(None, Step.STRUCTURAL) or "nothing is left to offer"
+                return self._store.finish(reason, "exhausted")
+            short = self._short_of_money(choice.step)
+            if short is not None:
+                return False if self._under_way or self._waiting else self._wind_down(End("cost", short))
+            parent = self._picture.candidates.get(choice.parent)
+            why = {**choice.why, "context": asdict(self._context(choice, self._picture.next_number))}
+            self._store.add_candidate(parent, choice.step, self._proposer.kind, why)
+            self._picture.refresh()
+            self._proposals.ask()
         return False
 
-    def _choose(self, candidates: list[Candidate]) -> Choice | None:
+    def _choose(self) -> Choice | None:
         """Asks the policy, keeping what turns out to be exhausted, until it names work that can be done."""
-        exhausted = self._store.exhaustions()
-        next_number = max((candidate.number for candidate in candidates), default=0) + 1
+        number = self._picture.next_number
         while True:
-            snapshot = take_snapshot(candidates, exhausted, allowed_steps(self._settings.policy))
-            choice = self._policy(snapshot, self._settings.policy, generator(self._settings.seed, next_number))
+            draw = generator(self._settings.seed, number)
+            choice = self._policy(self._picture.snapshot, self._settings.policy, draw)
             if choice is None:
                 return None
             parent = None if choice.parent == ROOT else choice.parent
             reason = self._proposer.exhausted(parent, choice.step)
             if reason is None:
-                return replace(
-                    choice, why={**choice.why, "context": asdict(self._context(snapshot, choice, next_number))}
-                )
-            exhausted.add((choice.parent, choice.step))
-            self._store.add_exhaustion(parent, choice.step, reason)
+                return choice
+            self._picture.exhaust(choice.parent, choice.step, reason)
+            if choice.step is Step.STRUCTURAL and choice.parent != ROOT:
+                everywhere = self._proposer.exhausted(None, Step.STRUCTURAL)
+                if everywhere is not None:
+                    self._picture.exhaust(ROOT, Step.STRUCTURAL, everywhere)
 
-    def _context(self, snapshot: Snapshot, choice: Choice, number: int) -> Context:
+    def _context(self, choice: Choice, number: int | str) -> Context:
         """What the proposer of a candidate is shown: what the policy wants, else what is usual for the step."""
         if choice.context is not None:
             return Context(choice.context, f"chosen by {self._settings.policy.name}")
         draw = generator(self._settings.seed, f"context of {number}")
-        return choose_context(snapshot, choice.parent, choice.step, self._settings.policy.context_pool, draw)
+        pool = self._settings.policy.context_pool
+        return choose_context(self._picture.snapshot, choice.parent, choice.step, pool, draw)
 
-    # Proposals
+    def _taker(self, number: int, step: Step) -> tuple[ProposerKind, Mapping[str, Any]]:
+        """Who takes a step that a person forces, and what is shown to them.
 
-    def _ask_again(self, candidates: list[Candidate]) -> None:
-        """Asks for proposals that an engine which died had asked for; they draw what they would have drawn."""
-        for candidate in candidates:
-            if candidate.state is CandidateState.PROPOSING and candidate.number not in self._proposing:
-                self._ask(candidate)
-
-    def _ask(self, candidate: Candidate) -> None:
-        number = candidate.number
-        random = generator(self._settings.seed, -number)
-        context = tuple(self._store.why(number).get("context", {}).get("numbers", ()))
-        request = ProposalRequest(number, candidate.parent, candidate.step, random, candidate.proposer, context)
-        self._proposing[number] = asyncio.create_task(self._propose(request))
-
-    async def _propose(self, request: ProposalRequest) -> None:
-        try:
-            proposed = await self._proposer.propose(request)
-        except ProposalFailed as failure:
-            if isinstance(failure, ProposerUnavailable):
-                self._unavailable = str(failure)
-            self._store.proposal_failed(request.number, str(failure), failure.tried)
-            return
-        gate = self._settings.gate
-        gated = gate is Gate.ALL or (gate is Gate.STRUCTURAL and request.step is Step.STRUCTURAL)
-        self._store.proposed(
-            request.number, proposed.source, proposed.idea, proposed.recipe, gated, tried=proposed.tried
-        )
-
-    # Evaluations
-
-    def _start_evaluations(self, candidates: list[Candidate]) -> None:
-        queued = [candidate for candidate in candidates if candidate.state is CandidateState.QUEUED]
-        queued.sort(key=lambda candidate: (candidate.proposer is not ProposerKind.HUMAN, candidate.number))
-        for candidate in queued[: max(self._settings.workers - len(self._evaluating), 0)]:
-            if self._store.claim(candidate.number):
-                self._evaluating[candidate.number] = asyncio.create_task(self._evaluate(candidate.number))
-
-    async def _evaluate(self, number: int) -> None:
-        source = self._store.source(number)
-        try:
-            evaluation = await self._judge.evaluate(source)
-        except (MachineError, TaskError):
-            raise
-        except Exception as error:
-            # One candidate that our own side cannot deal with must not end the search for all others.
-            traceback.print_exc()
-            reason = f"judging failed: {type(error).__name__}: {error}"
-            evaluation = Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", reason)
-        if evaluation.verdict is Verdict.INFRASTRUCTURE_ERROR and self._store.attempts(number) < MAX_ATTEMPTS:
-            self._store.note(f"the machine failed, {number} is tried again: {evaluation.reason}", number)
-            self._store.requeue(number, evaluation.reason)
-            return
-        speedup = evaluation.speedup.get("eager")
-        value = reward(evaluation.verdict, speedup, self._bound_speedup(), self._settings.policy.reward)
-        self._store.evaluated(number, evaluation, speedup, value)
-
-    def _bound_speedup(self) -> float | None:
-        baselines = self._store.run().facts.get("baselines", {})
-        eager, bound = baselines.get("eager"), baselines.get("bound")
-        return eager / bound if eager and bound else None
+        Raises:
+            Refused: nothing is left of budget, money or what there is to offer.
+        """
+        budget = self._store.run().budget
+        if self._picture.used >= budget:
+            raise Refused(f"the budget of {budget} candidates is used up; raise it first")
+        reason = self._proposer.exhausted(number or None, step) or self._short_of_money(step)
+        if reason is not None:
+            raise Refused(reason)
+        choice = Choice(number, step, {})
+        return self._proposer.kind, {"context": asdict(self._context(choice, f"forced {self._picture.next_number}"))}
 
     # Coming to an end
 
-    def _wind_down(self, candidates: list[Candidate], ended_by: str, reason: str) -> bool:
+    def _wind_down(self, end: End) -> bool:
         """Judges what was already made, then ends the run."""
-        if any(candidate.state in _OPEN for candidate in candidates):
-            return False
-        return self._store.finish(reason, ended_by)
+        return False if self._under_way else self._store.finish(end.reason, end.by)
 
-    def _give_up(self, candidates: list[Candidate]) -> bool:
+    def _give_up(self) -> bool:
         """Judges what was already made, then fails the run: it can be resumed once the proposer can be had again."""
-        if any(candidate.state in _OPEN for candidate in candidates):
+        if self._under_way:
             return False
-        self._store.set_state(RunState.FAILED, self._unavailable, ended_by="proposer")
+        self._store.set_state(RunState.FAILED, self._proposals.unavailable, ended_by="proposer")
         return True
 
     def _short_of_money(self, step: Step) -> str | None:
@@ -229,38 +194,25 @@ class SearchLoop:
 
     # Waiting and cancelling
 
+    @property
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [*self._evaluations.tasks, *self._proposals.tasks]
+
     async def _pause_between_turns(self) -> None:
-        tasks = [*self._evaluating.values(), *self._proposing.values()]
-        if tasks:
-            await asyncio.wait(tasks, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(POLL_S)
 
-    def _collect(self) -> None:
-        """Lets go of finished work; what went wrong in it ends the engine."""
-        for tasks in (self._evaluating, self._proposing):
-            for number in [number for number, task in tasks.items() if task.done()]:
-                task = tasks.pop(number)
-                if not task.cancelled():
-                    task.result()
-
-    async def _cancel_what_was_taken_away(self) -> None:
-        """Kills running work whose candidate a person has pruned meanwhile."""
-        if not self._evaluating and not self._proposing:
-            return
-        states = {candidate.number: candidate.state for candidate in self._store.candidates()}
-        gone = [task for n, task in self._evaluating.items() if states[n] is not CandidateState.EVALUATING]
-        gone += [
-            task
-            for number, task in self._proposing.items()
-            if states[number] is CandidateState.ABANDONED and not task.done()
-        ]
-        await self._cancel(gone)
-
-    async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
+    async def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        cancelled = list(tasks)
+        for task in cancelled:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+def _ended(number: int, step: Step) -> tuple[ProposerKind, Mapping[str, Any]]:
+    raise Refused("the search has ended")
 
 
 async def keep_heartbeat(store: RunStore) -> None:
@@ -268,10 +220,3 @@ async def keep_heartbeat(store: RunStore) -> None:
     while True:
         store.heartbeat()
         await asyncio.sleep(HEARTBEAT_S)
-
-
-def _counts(candidate: Candidate) -> bool:
-    """Whether a candidate uses budget: judged or failed ones do, and open ones will; people's are free."""
-    if candidate.proposer is ProposerKind.HUMAN:
-        return False
-    return candidate.state not in (CandidateState.REJECTED, CandidateState.DUPLICATE, CandidateState.ABANDONED)

@@ -14,20 +14,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.events import CandidateAdded, CommandAnswered, CommandQueued, RunChanged, SkillChanged
+from engine.events import CommandAnswered, CommandQueued, RunChanged, SkillChanged
 from engine.records import (
     BaselineKernel,
-    CandidateState,
     Command,
     CommandKind,
     CommandState,
-    ProposerKind,
     RunState,
-    Step,
     Task,
 )
 from engine.settings import RunSettings
-from engine.store import lease, steering
+from engine.store import lease, proposals, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
 from engine.store.rows import command_from, put_text
@@ -66,9 +63,17 @@ class Control:
     # Runs
 
     def create_run(
-        self, task: Task, settings: RunSettings, name: str = "", baselines: Sequence[BaselineKernel] = ()
+        self,
+        task: Task,
+        settings: RunSettings,
+        name: str = "",
+        baselines: Sequence[BaselineKernel] = (),
+        start: str | None = None,
     ) -> int:
-        """Writes a new run with its task, its own baselines, its seeds and the shipped skills; returns its number."""
+        """Writes a new run with its task, its own baselines, its seeds and the shipped skills; returns its number.
+
+        `start` is the text of a person's own kernel: candidate 1, judged first, from which all others grow.
+        """
         now = time.time()
         with transaction(self._db) as connection:
             task_id = _keep_task(connection, task)
@@ -79,7 +84,7 @@ class Control:
                     name or task.name,
                     task_id,
                     RunState.CREATED,
-                    settings.model_dump_json(),
+                    settings.model_copy(update={"start": start is not None}).model_dump_json(),
                     settings.budget,
                     settings.seed,
                     secrets.randbits(62),
@@ -96,6 +101,8 @@ class Control:
                 ],
             )
             record(connection, run, RunChanged(RunState.CREATED))
+            if start is not None:
+                proposals.add_own(connection, run, None, start, "the kernel that the search starts from")
             _seed_skills(connection)
         return run
 
@@ -183,43 +190,10 @@ class Control:
         Raises:
             KeyError: there is no such run or parent, or the parent is pruned.
         """
-        now = time.time()
         with transaction(self._db) as connection:
             if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone() is None:
                 raise KeyError(f"there is no run {run} in {self.path}")
-            depth = 1
-            if parent is not None:
-                row = connection.execute(
-                    "SELECT depth, pruned FROM candidates WHERE run = ? AND number = ?", (run, parent)
-                ).fetchone()
-                if row is None:
-                    raise KeyError(f"run {run} has no candidate {parent}")
-                if row[1]:
-                    raise KeyError(f"candidate {parent} of run {run} is pruned; restore it first")
-                depth = row[0] + 1
-            number = connection.execute(
-                "SELECT coalesce(max(number), 0) + 1 FROM candidates WHERE run = ?", (run,)
-            ).fetchone()[0]
-            step = Step.STRUCTURAL if parent is None else Step.LOCAL
-            connection.execute(
-                "INSERT INTO candidates (run, number, parent, step, proposer, state, idea, depth, source_hash,"
-                " approved, created_at, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
-                (
-                    run,
-                    number,
-                    parent,
-                    step,
-                    ProposerKind.HUMAN,
-                    CandidateState.QUEUED,
-                    idea,
-                    depth,
-                    put_text(connection, source),
-                    now,
-                    now,
-                ),
-            )
-            record(connection, run, CandidateAdded(number, parent, step, ProposerKind.HUMAN, CandidateState.QUEUED))
-        return int(number)
+            return proposals.add_own(connection, run, parent, source, idea)
 
     # Skills
 

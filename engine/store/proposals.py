@@ -43,6 +43,35 @@ def add(
     return int(number)
 
 
+def add_own(connection: sqlite3.Connection, run: int, parent: int | None, source: str, idea: str) -> int:
+    """Enters a person's own kernel, which needs no approval and costs no budget; returns its number.
+
+    Raises:
+        KeyError: the run has no such parent, or it is pruned.
+    """
+    now, depth, state = time.time(), 1, CandidateState.QUEUED
+    if parent is not None:
+        row = connection.execute(
+            "SELECT depth, pruned FROM candidates WHERE run = ? AND number = ?", (run, parent)
+        ).fetchone()
+        if row is None:
+            raise KeyError(f"run {run} has no candidate {parent}")
+        if row[1]:
+            raise KeyError(f"candidate {parent} of run {run} is pruned; restore it first")
+        depth = row[0] + 1
+    number = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM candidates WHERE run = ?", (run,)).fetchone()[
+        0
+    ]
+    step = Step.STRUCTURAL if parent is None else Step.LOCAL
+    connection.execute(
+        "INSERT INTO candidates (run, number, parent, step, proposer, state, idea, depth, source_hash,"
+        " approved, created_at, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
+        (run, number, parent, step, ProposerKind.HUMAN, state, idea, depth, put_text(connection, source), now, now),
+    )
+    record(connection, run, CandidateAdded(number, parent, step, ProposerKind.HUMAN, state))
+    return int(number)
+
+
 def take_answer(
     connection: sqlite3.Connection,
     run: int,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.events import RecordedEvent, from_json
+from engine.events import RecordedEvent
 from engine.records import (
     Candidate,
     CandidateState,
@@ -33,6 +33,7 @@ from engine.store.rows import (
     candidate_from,
     command_from,
     evaluation_from_json,
+    events_from,
     get_text,
     run_from,
     task_from,
@@ -242,16 +243,14 @@ class Reader:
             " ORDER BY id LIMIT ?",
             (after, run, run, limit),
         ).fetchall()
-        read = ((row, from_json(row["kind"], row["body"])) for row in rows)
-        return [RecordedEvent(row["id"], row["run"], row["at"], event) for row, event in read if event is not None]
+        return events_from(rows)
 
     def latest_events(self, run: int, limit: int = 200) -> list[RecordedEvent]:
         """The newest events of a run, oldest first."""
         rows = self._connection.execute(
             "SELECT id, run, at, kind, body FROM events WHERE run = ? ORDER BY id DESC LIMIT ?", (run, limit)
         ).fetchall()
-        read = ((row, from_json(row["kind"], row["body"])) for row in reversed(rows))
-        return [RecordedEvent(row["id"], row["run"], row["at"], event) for row, event in read if event is not None]
+        return events_from(reversed(rows))
 
     def commands(self, run: int, state: CommandState | None = None, limit: int = 100) -> list[Command]:
         """The newest commands of a run, newest first."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from engine.events import RecordedEvent, from_json
 from engine.records import (
     Candidate,
     CandidateState,
@@ -122,6 +123,12 @@ def command_from(row: sqlite3.Row) -> Command:
         created_at=row["created_at"],
         answered_at=row["answered_at"],
     )
+
+
+def events_from(rows: Iterable[sqlite3.Row]) -> list[RecordedEvent]:
+    """Events from rows of their table; kinds that a newer version wrote are left out."""
+    read = ((row, from_json(row["kind"], row["body"])) for row in rows)
+    return [RecordedEvent(row["id"], row["run"], row["at"], event) for row, event in read if event is not None]
 
 
 def task_from(connection: sqlite3.Connection, task_id: int) -> Task:

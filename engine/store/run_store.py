@@ -21,7 +21,9 @@ from engine.events import (
     EngineStarted,
     Event,
     Noted,
+    RecordedEvent,
     RunChanged,
+    Stalled,
     StepExhausted,
     TaskOpened,
 )
@@ -47,6 +49,7 @@ from engine.store.rows import (
     RUN_QUERY,
     candidate_from,
     command_from,
+    events_from,
     get_text,
     run_from,
     task_from,
@@ -145,9 +148,14 @@ class RunStore:
             self._enter(connection, state, reason, ended_by)
 
     def finish(self, reason: str, ended_by: str) -> bool:
-        """Ends the run as done unless a person's own kernel came in meanwhile; returns whether it ended."""
+        """Ends the run as done unless a person wants something judged; returns whether it ended."""
         with self._write() as connection:
-            if any(c.proposer is ProposerKind.HUMAN for c in self.candidates(CandidateState.QUEUED)):
+            wanted = connection.execute(
+                "SELECT 1 FROM candidates WHERE run = ? AND NOT pruned"
+                " AND (retest OR (state = ? AND proposer = ?)) LIMIT 1",
+                (self.run_id, CandidateState.QUEUED, ProposerKind.HUMAN),
+            ).fetchone()
+            if wanted is not None:
                 return False
             self._enter(connection, RunState.DONE, reason, ended_by)
         return True
@@ -186,6 +194,11 @@ class RunStore:
         with self._write() as connection:
             self._tell(connection, Noted(text, candidate=candidate))
 
+    def tell_of_a_stall(self, judged: int) -> None:
+        """Tells that many candidates were judged without a new best."""
+        with self._write() as connection:
+            self._tell(connection, Stalled(judged))
+
     # Candidates
 
     def candidates(self, *states: CandidateState) -> list[Candidate]:
@@ -195,6 +208,27 @@ class RunStore:
             f"SELECT * FROM candidates WHERE run = ?{where} ORDER BY number", (self.run_id, *states)
         )
         return [candidate_from(row) for row in rows]
+
+    def some_candidates(self, numbers: Sequence[int]) -> list[Candidate]:
+        """The candidates with some numbers, in their order."""
+        rows = self._connection.execute(
+            "SELECT candidates.* FROM json_each(?) AS wanted JOIN candidates"
+            " ON candidates.run = ? AND candidates.number = wanted.value ORDER BY number",
+            (json.dumps(list(numbers)), self.run_id),
+        )
+        return [candidate_from(row) for row in rows]
+
+    def last_event(self) -> int:
+        """The id of the run's newest event, 0 when there is none."""
+        row = self._connection.execute("SELECT max(id) FROM events WHERE run = ?", (self.run_id,)).fetchone()
+        return int(row[0] or 0)
+
+    def events(self, after: int) -> list[RecordedEvent]:
+        """What happened to the run after an event's id, oldest first."""
+        rows = self._connection.execute(
+            "SELECT id, run, at, kind, body FROM events WHERE run = ? AND id > ? ORDER BY id", (self.run_id, after)
+        ).fetchall()
+        return events_from(rows)
 
     def exhaustions(self) -> set[tuple[int, Step]]:
         """The parents (0 is the root) and steps for which there is nothing more to offer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.events import CandidateFlagged, CommandAnswered, RunChanged
@@ -35,8 +35,8 @@ class Refused(Exception):
     """The command cannot be carried out; the message is the answer."""
 
 
-ProposerFor = Callable[[int, Step], ProposerKind]
-"""Names who takes a step at a candidate (0 is the root); raises `Refused` if nobody can."""
+ProposerFor = Callable[[int, Step], tuple[ProposerKind, Mapping[str, Any]]]
+"""Says who takes a step at a candidate (0 is the root) and what is shown to them; raises `Refused` if nobody can."""
 
 
 def carry_out(connection: sqlite3.Connection, command: Command, proposer_for: ProposerFor | None = None) -> str:
@@ -214,8 +214,9 @@ def _force(connection: sqlite3.Connection, command: Command, number: int, propos
             raise Refused(f"candidate {number} is pruned; restore it first")
         if row["state"] != CandidateState.EVALUATED:
             raise Refused(f"nothing can grow from candidate {number}; it is {_words(row['state'])}")
-    why = {"step": f"forced by {command.author}", "command": command.id}
-    made = proposals.add(connection, run, number or None, step, proposer_for(number, step), why)
+    proposer, shown = proposer_for(number, step)
+    why = {"step": f"forced by {command.author}", "command": command.id, **shown}
+    made = proposals.add(connection, run, number or None, step, proposer, why)
     return f"a {step} step {f'from {number}' if number else 'at the root'} becomes candidate {made}"
 
 

@@ -21,6 +21,7 @@ from engine.events import (
     RecordedEvent,
     RunChanged,
     SkillChanged,
+    Stalled,
     StepExhausted,
     TaskOpened,
     candidate_of,
@@ -66,6 +67,8 @@ def sentence(event: Event) -> tuple[str, Tone]:
             return f"{'' if value else 'no longer '}{flag}{f', {subtree} in all' if subtree > 1 else ''}", Tone.ACCENT
         case StepExhausted(parent=parent, step=step, reason=reason):
             return f"no more {step} steps {f'from {parent}' if parent else 'at the root'}{_because(reason)}", Tone.MUTED
+        case Stalled(judged=judged):
+            return f"no new best in the last {judged} candidates", Tone.WARN
         case CommandQueued(asked=asked, candidate=candidate):
             return f"asked: {asked}{f' {candidate}' if candidate else ''}", Tone.ACCENT
         case CommandAnswered(asked=asked, state=state, answer=answer):

@@ -10,85 +10,21 @@ from pathlib import Path
 import pytest
 
 from engine.judging.facts import MachineError
-from engine.loop.search_loop import MAX_ATTEMPTS, SearchLoop
+from engine.loop.evaluation_tasks import MAX_ATTEMPTS
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed
 from engine.records import (
-    Candidate,
     CandidateState,
     CommandKind,
     Evaluation,
     Gate,
-    ProposerKind,
     RunState,
     Step,
     Verdict,
 )
-from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader
 from engine.store.run_store import RunStore
-from engine.tasks.catalogue import find_task
-
-
-class ScriptedProposer:
-    """Offers a number of structures, and a number of variations of each candidate."""
-
-    kind = ProposerKind.COMPILER
-
-    def __init__(self, structures: int = 3, variations: int = 3, failing: tuple[int, ...] = ()) -> None:
-        self.structures = structures
-        self.variations = variations
-        self.failing = failing
-        self.given: dict[int | None, int] = {}
-
-    def exhausted(self, parent: int | None, step: Step) -> str | None:
-        if step is Step.STRUCTURAL:
-            return None if self.given.get(None, 0) < self.structures else "no more structures"
-        return None if self.given.get(parent, 0) < self.variations else "no more variations"
-
-    async def propose(self, request: ProposalRequest) -> Proposed:
-        key = None if request.step is Step.STRUCTURAL else request.parent
-        assert self.exhausted(request.parent, request.step) is None, "asked for what is exhausted"
-        self.given[key] = self.given.get(key, 0) + 1
-        if request.number in self.failing:
-            raise ProposalFailed("nothing usable")
-        await asyncio.sleep(0)
-        draw = request.random.randrange(10**9)
-        return Proposed(f"{request.parent}/{request.step}/{draw}", f"draw {draw}", {"draw": draw})
-
-
-class ScriptedJudge:
-    """Gives each text a time that depends on the text alone."""
-
-    def __init__(self, before: Callable[[str], None] | None = None) -> None:
-        self.judged: list[str] = []
-        self.before = before
-
-    async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
-        if self.before is not None:
-            self.before(source)
-        await asyncio.sleep(0)
-        self.judged.append(source)
-        time_us = 1.0 + sum(map(ord, source)) % 97
-        return Evaluation(Verdict.CORRECT, "time", "", time_us=time_us, speedup={"eager": 50.0 / time_us})
-
-
-def make_run(db: Path, **settings: object) -> int:
-    with Control(db) as control:
-        return control.create_run(find_task("softmax"), RunSettings.model_validate({"budget": 8, **settings}))
-
-
-async def search(
-    db: Path, run: int, proposer: ScriptedProposer | None = None, judge: ScriptedJudge | None = None
-) -> tuple[RunState, list[Candidate]]:
-    store = RunStore.take(db, run)
-    store.set_state(RunState.RUNNING)
-    settings = RunSettings.model_validate(store.run().settings)
-    try:
-        await SearchLoop(store, judge or ScriptedJudge(), proposer or ScriptedProposer(), settings).run()
-        return store.run().state, store.candidates()
-    finally:
-        store.release()
+from tests.engine.loop.scripted import ScriptedJudge, ScriptedProposer, in_state, make_run, search, state_of, until
 
 
 async def test_a_search_judges_its_budget_and_says_why_it_ended(tmp_path: Path) -> None:
@@ -205,16 +141,16 @@ async def test_with_every_step_gated_nothing_is_judged_before_it_is_approved(tmp
     db = tmp_path / "runs.db"
     run = make_run(db, budget=2, gate=Gate.ALL)
     judge = ScriptedJudge()
-    work = asyncio.create_task(search(db, run, judge=judge))
-    await _until(db, lambda reader: len(_in(reader, run, CandidateState.AWAITING_APPROVAL)) >= 2)
+    work = asyncio.create_task(search(db, run, None, judge))
+    await until(db, lambda reader: len(in_state(reader, run, CandidateState.AWAITING_APPROVAL)) >= 2)
     assert judge.judged == []
     with Control(db) as control:
         control.ask(run, CommandKind.REJECT, 1, "no")
         control.ask(run, CommandKind.APPROVE, 2)
-    await _until(db, lambda reader: len(_in(reader, run, CandidateState.EVALUATED)) == 1)
-    await _until(db, lambda reader: len(_in(reader, run, CandidateState.AWAITING_APPROVAL)) >= 1)
+    await until(db, lambda reader: len(in_state(reader, run, CandidateState.EVALUATED)) == 1)
+    await until(db, lambda reader: len(in_state(reader, run, CandidateState.AWAITING_APPROVAL)) >= 1)
     with Reader(db) as reader:
-        waiting = _in(reader, run, CandidateState.AWAITING_APPROVAL)
+        waiting = in_state(reader, run, CandidateState.AWAITING_APPROVAL)
     with Control(db) as control:
         for candidate in waiting:
             control.ask(run, CommandKind.APPROVE, candidate.number)
@@ -228,15 +164,15 @@ async def test_pause_resume_and_stop(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     run = make_run(db, budget=1000)
     work = asyncio.create_task(search(db, run, ScriptedProposer(structures=1000)))
-    await _until(db, lambda reader: len(reader.candidates(run)) > 3)
+    await until(db, lambda reader: len(reader.candidates(run)) > 3)
     with Control(db) as control:
         control.ask(run, CommandKind.PAUSE)
-    await _until(db, lambda reader: _state(reader, run) is RunState.PAUSED)
+    await until(db, lambda reader: state_of(reader, run) is RunState.PAUSED)
     with Reader(db) as reader:
         frozen = len(reader.candidates(run))
     with Control(db) as control:
         control.ask(run, CommandKind.RESUME)
-    await _until(db, lambda reader: len(reader.candidates(run)) > frozen)
+    await until(db, lambda reader: len(reader.candidates(run)) > frozen)
     with Control(db) as control:
         control.ask(run, CommandKind.STOP)
     state, candidates = await work
@@ -248,10 +184,10 @@ async def test_a_paused_search_can_be_stopped(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     run = make_run(db, budget=1000)
     work = asyncio.create_task(search(db, run, ScriptedProposer(structures=1000)))
-    await _until(db, lambda reader: len(reader.candidates(run)) > 1)
+    await until(db, lambda reader: len(reader.candidates(run)) > 1)
     with Control(db) as control:
         control.ask(run, CommandKind.PAUSE)
-    await _until(db, lambda reader: _state(reader, run) is RunState.PAUSED)
+    await until(db, lambda reader: state_of(reader, run) is RunState.PAUSED)
     with Control(db) as control:
         control.ask(run, CommandKind.STOP)
     state, _ = await work
@@ -290,8 +226,9 @@ async def test_pruning_what_is_being_proposed_cuts_the_proposal_and_the_search_g
             raise AssertionError("nobody sets the event")
 
     work = asyncio.create_task(search(db, run, SlowProposer()))
-    await _until(
-        db, lambda reader: len(_in(reader, run, CandidateState.PROPOSING)) == 1 and len(reader.candidates(run)) == 2
+    await until(
+        db,
+        lambda reader: len(in_state(reader, run, CandidateState.PROPOSING)) == 1 and len(reader.candidates(run)) == 2,
     )
     with Control(db) as control:
         control.ask(run, CommandKind.PRUNE, 2)
@@ -314,7 +251,7 @@ async def test_a_machine_that_fails_is_tried_again_and_not_held_against_the_cand
                 return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "the judge was killed")
             return await super().evaluate(source, on_log=on_log)
 
-    _, candidates = await search(db, run, judge=FlakyJudge())
+    _, candidates = await search(db, run, None, FlakyJudge())
     assert [candidate.verdict for candidate in candidates] == [Verdict.CORRECT] * 3
 
 
@@ -328,9 +265,9 @@ async def test_a_candidate_that_breaks_the_judges_side_does_not_end_the_search(t
         if source == first[0]:
             raise KeyError("cases")
 
-    state, candidates = await search(db, run, judge=ScriptedJudge(break_on_the_first))
+    state, candidates = await search(db, run, None, ScriptedJudge(break_on_the_first))
     assert state is RunState.DONE
-    assert [c.verdict for c in candidates] == [Verdict.INFRASTRUCTURE_ERROR, Verdict.CORRECT, Verdict.CORRECT]
+    assert [c.verdict for c in candidates] == [Verdict.INFRASTRUCTURE_ERROR, *[Verdict.CORRECT] * 3], "it is free"
     assert candidates[0].reason == "judging failed: KeyError: 'cases'"
     assert first.count(first[0]) == MAX_ATTEMPTS
 
@@ -353,22 +290,3 @@ async def test_several_workers_judge_at_once_and_keep_the_budget(tmp_path: Path)
     _, candidates = await search(db, run, ScriptedProposer(structures=9), SlowJudge())
     assert len(candidates) == 9
     assert most == 3
-
-
-def _in(reader: Reader, run: int, state: CandidateState) -> list[Candidate]:
-    return [candidate for candidate in reader.candidates(run) if candidate.state is state]
-
-
-def _state(reader: Reader, run: int) -> RunState:
-    overview = reader.run(run)
-    assert overview is not None
-    return overview.run.state
-
-
-async def _until(db: Path, condition: Callable[[Reader], bool]) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            with Reader(db) as reader:
-                if condition(reader):
-                    return
-            await asyncio.sleep(0.02)

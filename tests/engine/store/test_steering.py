@@ -324,10 +324,10 @@ def test_a_step_is_forced_where_something_can_grow(db: Path, run: int, store: Ru
     judged = grow(store, "judged", time_us=1.0)
     waiting = grow(store, "waiting", judge=False)
 
-    def proposer_for(number: int, step: Step) -> ProposerKind:
+    def proposer_for(number: int, step: Step) -> tuple[ProposerKind, dict[str, object]]:
         if step is Step.STRUCTURAL and number:
             raise Refused("all structures have been offered")
-        return ProposerKind.LLM
+        return ProposerKind.LLM, {"context": {"numbers": [number]}}
 
     for number, step in (
         (judged, "local"),
