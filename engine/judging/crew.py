@@ -11,7 +11,7 @@ import contextlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Collection, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -324,10 +324,11 @@ class Crew:
         except WireClosed as error:
             raise CrewBroken(f"the {seat.nursery.name} is gone: {error}") from error
 
-    async def introduce(self, seat: Seat, connection: socket.socket) -> None:
-        """Hands the judge its end of a contestant's connection. Raises CrewBroken."""
+    async def introduce(self, seat: Seat, connection: socket.socket, known: Collection[str]) -> None:
+        """Hands the judge its end of a contestant's connection, and the fingerprints known. Raises CrewBroken."""
         try:
-            await self._judge.channel.send({"op": "examine", "id": seat.number}, [connection.fileno()])
+            message = {"op": "examine", "id": seat.number, "known": sorted(known)}
+            await self._judge.channel.send(message, [connection.fileno()])
         except WireClosed as error:
             raise CrewBroken(f"the judge is gone: {error}") from error
 

@@ -9,7 +9,7 @@ import asyncio
 import shutil
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -130,7 +130,9 @@ class Evaluator:
             notes=tuple(case["problem"] for case in crew.ready["cases"] if case["problem"]),
         )
 
-    async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+    async def evaluate(
+        self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+    ) -> Evaluation:
         """Judges one candidate.
 
         Whatever the candidate does becomes a verdict; failures of the machine become
@@ -139,6 +141,8 @@ class Evaluator:
         Args:
             source: the candidate's module text.
             on_log: is handed what the candidate prints as it arrives, up to the kept size.
+            known: fingerprints of candidates that have been timed; one that runs the same code on a GPU is not
+                timed again, and has no time.
 
         Raises:
             TaskError, MachineError: judge or nursery had to be started again and could not be.
@@ -149,7 +153,7 @@ class Evaluator:
             try:
                 crew = await self._intact_crew()
                 assert self.facts is not None
-                contest = _Contest(crew, self.settings, self.facts, source, on_log, self._interpreter)
+                contest = _Contest(crew, self.settings, self.facts, source, on_log, known, self._interpreter)
                 return await contest.run(started)
             except CrewBroken as error:
                 reason = str(error)
@@ -206,6 +210,7 @@ class _Contest:
         facts: TaskFacts,
         source: str,
         on_log: Callable[[str], None] | None,
+        known: Collection[str] = (),
         interpreter: Evaluator | None = None,
     ) -> None:
         self._crew = crew
@@ -213,6 +218,7 @@ class _Contest:
         self._facts = facts
         self._source = source
         self._on_log = on_log
+        self._known = known
         self._timed_out = False
         self._deadline = _Deadline(settings.timeout_s)
         self._modelling: dict[int, asyncio.Task[Modelled]] = {}
@@ -265,7 +271,7 @@ class _Contest:
         judge_end, contestant_end = socket.socketpair()
         try:
             await self._crew.fork(seat, path, contestant_end, output.writer)
-            await self._crew.introduce(seat, judge_end)
+            await self._crew.introduce(seat, judge_end, self._known)
         finally:
             judge_end.close()
             contestant_end.close()

@@ -131,7 +131,7 @@ def evaluation(
         standing={name: standing(ratio, band) for name, ratio in speedup.items()},
         bound_fraction=_bound_fraction(cases),
         static=_static(found["cases"], modelled),
-        fingerprint=_fingerprint([modelled[case] for case in sorted(modelled)]),
+        fingerprint=_fingerprint([modelled[case] for case in sorted(modelled)]) if modelled else found["fingerprint"],
         device=facts.device,
         toolchain=facts.toolchain,
         log="\n".join(part for part in (log, given.detail) if part),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from engine.judging.facts import MachineError
@@ -26,8 +26,10 @@ MAX_FAULTS_IN_A_ROW = 3
 class Judge(Protocol):
     """The part of an evaluator that the loop needs: one device."""
 
-    async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
-        """Judges one candidate's text; cancelling kills what runs."""
+    async def evaluate(
+        self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+    ) -> Evaluation:
+        """Judges one candidate's text, without a time if its code is `known`; cancelling kills what runs."""
 
 
 class EvaluationTasks:
@@ -81,7 +83,9 @@ class EvaluationTasks:
     async def _evaluate(self, number: int, judge: Judge, *, again: bool) -> None:
         source = self._store.source(number)
         try:
-            evaluation = await judge.evaluate(source)
+            # A person who wants a candidate judged again wants its time.
+            known = () if again else self._store.fingerprints(besides=number)
+            evaluation = await judge.evaluate(source, known=known)
         except MachineError as error:
             if len(self._judges) == 1 or judge not in self._judges:
                 raise

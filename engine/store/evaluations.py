@@ -95,6 +95,16 @@ def _twin(connection: sqlite3.Connection, run: int, number: int, evaluation: Eva
     return None if row[0] is None else int(row[0])
 
 
+def fingerprints(connection: sqlite3.Connection, run: int, besides: int) -> set[str]:
+    """The fingerprints that `evaluated` would find a timed twin for, if `besides` had them."""
+    rows = connection.execute(
+        "SELECT DISTINCT fingerprint FROM candidates WHERE run = ? AND number != ? AND fingerprint IS NOT NULL"
+        " AND time_us IS NOT NULL AND verdict = ? AND state = ?",
+        (run, besides, Verdict.CORRECT, CandidateState.EVALUATED),
+    )
+    return {row[0] for row in rows}
+
+
 def give_up_retest(connection: sqlite3.Connection, run: int, number: int) -> None:
     """Leaves a judged candidate with the verdict it has: the machine could not judge it again."""
     connection.execute(

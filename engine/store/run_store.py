@@ -313,6 +313,10 @@ class RunStore:
         ).fetchone()
         return int(row[0])
 
+    def fingerprints(self, besides: int) -> set[str]:
+        """What the timed candidates besides one compile to; what compiles to one of these is its duplicate."""
+        return evaluations.fingerprints(self._connection, self.run_id, besides)
+
     def requeue(self, number: int, reason: str) -> None:
         """Puts a candidate back whose evaluation failed through no fault of its own."""
         with self._write() as connection:

@@ -12,7 +12,7 @@ import importlib.util
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import faults, launches, timing
 from engine.judging.workers.compiling import CompileTurns
-from engine.judging.workers.conditions import Allocations, at_most, spoil_free_memory
+from engine.judging.workers.conditions import Allocations, TooLong, at_most, spoil_free_memory
 from engine.judging.workers.exchange import map_arena
 from engine.judging.workers.guard import Guard
 from engine.judging.workers.launches import Recorded
@@ -94,6 +94,7 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         "outputs": _outputs,
         "former": _former,
         "resized": _resized,
+        "tire": _tire,
         "sample": _sample,
         "prepare": _prepare,
         "time": _time,
@@ -350,6 +351,22 @@ def _resized(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> 
     inputs, answer = arenas
     form, _ = _checked(candidate, "run", "nan", message["at_most_s"], message["input_form"], inputs, answer)
     return {"form": form, "tensors": _described(candidate.outputs)}
+
+
+def _tire(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
+    """Makes many calls whose launches do nothing, then one as it should be, since state may come from the last one."""
+
+    def call() -> None:
+        with suppress(Exception, SystemExit):
+            candidate.model(*unflatten(candidate.input_form, candidate.inputs))
+
+    no_launches, limit_s = launches.recording(candidate.device, "skip"), message["at_most_s"]
+    with suppress(TooLong), at_most(limit_s), no_launches, Allocations("harmless", margins=False):
+        for _ in range(message["calls"]):
+            call()
+    with suppress(TooLong), at_most(limit_s):
+        call()
+    return {}
 
 
 def _sample(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Findings:
     checks: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[dict[str, Any]] = field(default_factory=list)
     measurement: dict[str, Any] | None = None
+    fingerprint: str | None = None
     speedup: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> Message:
@@ -109,7 +110,6 @@ class Examination:
         """
         self.reference = reference
         self.interpreted = interpreted
-        self.fingerprint: str | None = None
         self.findings = Findings()
         self.case = case
         self._large = large
@@ -174,6 +174,7 @@ class Examination:
             # On a GPU these come last, since they may end the contestant's use of it.
             honesty.doubt(self)
             honesty.resize(self)
+            honesty.tire(self)
         if self._large is not None:
             self.enter("time")
             at_large.sample(self, self._large)
@@ -201,7 +202,7 @@ class Examination:
             self.findings.kernels = launches
         if fingerprint is not None and not (isinstance(fingerprint, str) and len(fingerprint) == 64):
             raise forged()
-        self.fingerprint = fingerprint
+        self.findings.fingerprint = fingerprint
 
     def question(self, trial: Trial) -> Question:
         """The question of a trial without variation, which always applies."""

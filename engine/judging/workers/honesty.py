@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.judging.workers.examination import Examination
 
 _REPEATS = 3
+_MANY, _TIRING_S = 300, 2.0
 _AT_MOST_S = 5.0
 """How long a call may take that is only made to see what happens."""
 
@@ -98,7 +99,10 @@ def _same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def doubt(examination: Examination) -> None:
-    """Lets launches do nothing, then fail: a right answer did not come from them."""
+    """Lets launches do nothing, then fail: a right answer did not come from them.
+
+    Ends with a call whose answer is not looked at: what one call leaves behind may be what the next one needs.
+    """
     if not examination.findings.kernels:
         return
     question = examination.question(TRIALS[0])
@@ -108,6 +112,7 @@ def doubt(examination: Examination) -> None:
     elif _answers(examination, question, "fail"):
         detail = "when its kernels fail, the answer comes from elsewhere"
         examination.note("no fallback", detail, "fallback")
+    _answers(examination, question, "run")
 
 
 def _answers(examination: Examination, question: Question, conduct: str) -> bool:
@@ -119,6 +124,14 @@ def _answers(examination: Examination, question: Question, conduct: str) -> bool
             raise
         return False
     return examination.right(question, answer)
+
+
+def tire(examination: Examination) -> None:
+    """Calls the candidate so often that one which is right for its first calls only is so no more.
+
+    Without launches, which is what takes time in the interpreter; on a GPU it is timed as often.
+    """
+    examination.ask({"op": "tire", "calls": _MANY, "at_most_s": _TIRING_S})
 
 
 def last_doubts(examination: Examination) -> None:

@@ -7,6 +7,7 @@ own; the engine is told of progress and of the verdict over one channel.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import traceback
@@ -86,7 +87,8 @@ class Judge:
                 return
             if message["op"] == "examine":
                 connection = Channel.from_descriptor(descriptors[0])
-                threading.Thread(target=self._examine, args=(message["id"], connection), daemon=True).start()
+                arguments = (message["id"], connection, frozenset(message["known"]))
+                threading.Thread(target=self._examine, args=arguments, daemon=True).start()
             elif message["op"] == "ended":
                 for arena in self._lent.pop(message["id"], []):
                     arena.close()
@@ -136,14 +138,17 @@ class Judge:
 
     # one candidate
 
-    def _examine(self, number: int, connection: Channel) -> None:
-        """Examines one candidate on every case; its last message is the verdict, whatever happens."""
+    def _examine(self, number: int, connection: Channel, known: frozenset[str]) -> None:
+        """Examines one candidate on every case; its last message is the verdict, whatever happens.
+
+        `known` are fingerprints of candidates that have been timed: what compiles to one of them is not timed again.
+        """
         answerer = Answerer(connection)
         done: list[Findings] = []
         verdict: Message = {"verdict": "correct", "reason": "", "detail": ""}
         try:
             for index, case in enumerate(self._cases):
-                self._examine_case(number, index, case, answerer, done)
+                self._examine_case(number, index, case, answerer, done, known)
         except Fault as fault:
             done[-1].labels.update(fault.labels)
             verdict = {"verdict": fault.verdict, "reason": fault.reason, "detail": fault.detail}
@@ -153,6 +158,10 @@ class Judge:
             return
         except Exception as error:
             traceback.print_exc()
+            if _device_is_lost(error):
+                # Nothing can be judged here any more; the engine starts another judge.
+                print(one_line(f"the GPU failed: {error}"), file=sys.stderr, flush=True)
+                os._exit(1)
             sys.stderr.flush()
             reason = one_line(f"the judge failed: {type(error).__name__}: {error}")
             verdict = {"verdict": "infrastructure_error", "reason": reason, "detail": ""}
@@ -160,12 +169,28 @@ class Judge:
             answerer.close()
         # The engine is gone where nobody listens; the main thread notices too.
         with contextlib.suppress(WireClosed):
-            self._report(number, {"event": "verdict", **verdict, "cases": [findings.to_json() for findings in done]})
+            cases = [findings.to_json() for findings in done]
+            self._report(
+                number, {"event": "verdict", **verdict, "cases": cases, "fingerprint": self._fingerprint(done)}
+            )
+
+    def _fingerprint(self, done: Sequence[Findings]) -> str | None:
+        """What two candidates share if they run the same code in every case; None where that is not known."""
+        prints = [findings.fingerprint for findings in done if findings.fingerprint is not None]
+        return "+".join(prints) if len(prints) == len(self._cases) else None
 
     def _report(self, number: int, message: Message) -> None:
         self._channel.send({"id": number, **message})
 
-    def _examine_case(self, number: int, index: int, case: _Case, answerer: Answerer, done: list[Findings]) -> None:
+    def _examine_case(
+        self,
+        number: int,
+        index: int,
+        case: _Case,
+        answerer: Answerer,
+        done: list[Findings],
+        known: frozenset[str],
+    ) -> None:
         def arenas(tensors: Sequence[torch.Tensor], margin: int = 0) -> Arena:
             arena = MemfdArena(tensors) if self._gpu is None else self._gpu.arenas.lend(tensors, margin)
             self._lent.setdefault(number, []).append(arena)
@@ -197,6 +222,8 @@ class Judge:
             return
         with self._gpu.lock.shared_but_for(answerer, waiting):
             examination.run(load)
+        if self._fingerprint(done) in known:
+            return
         examination.enter("time")
 
         def check(trial: Trial) -> None:
@@ -219,6 +246,12 @@ def _gate(case: Message) -> Gate:
     if case["atol"] is None and case["rtol"] is None:
         return Gate()
     return Gate((case["atol"] or 0.0, case["rtol"] or 0.0))
+
+
+def _device_is_lost(error: Exception) -> bool:
+    """Whether the judge's own use of the GPU has ended; running out of memory does not end it."""
+    lost = getattr(torch, "AcceleratorError", RuntimeError)
+    return isinstance(error, lost) and "CUDA error" in str(error) and not isinstance(error, torch.OutOfMemoryError)
 
 
 def _kept_bytes(device: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from engine.loop.evaluation_tasks import Judge
@@ -51,7 +51,9 @@ class ScriptedJudge:
         self.judged: list[str] = []
         self.before = before
 
-    async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+    async def evaluate(
+        self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+    ) -> Evaluation:
         if self.before is not None:
             self.before(source)
         await asyncio.sleep(0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -245,7 +246,9 @@ async def test_a_machine_that_fails_is_tried_again_and_not_held_against_the_cand
     class FlakyJudge(ScriptedJudge):
         failures = 0
 
-        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+        async def evaluate(
+            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        ) -> Evaluation:
             if self.failures < 2:
                 self.failures += 1
                 return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "the judge was killed")
@@ -272,6 +275,30 @@ async def test_a_candidate_that_breaks_the_judges_side_does_not_end_the_search(t
     assert first.count(first[0]) == MAX_ATTEMPTS
 
 
+async def test_what_compiles_to_known_code_is_named_to_the_judge_and_needs_no_time(tmp_path: Path) -> None:
+    db = tmp_path / "runs.db"
+    run = make_run(db, budget=3)
+
+    class CompilingJudge(ScriptedJudge):
+        named: ClassVar[list[set[str]]] = []
+
+        async def evaluate(
+            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        ) -> Evaluation:
+            self.named.append(set(known))
+            time_us = None if known else 7.0
+            return Evaluation(Verdict.CORRECT, "time", "", time_us=time_us, fingerprint="the same for all")
+
+    _, candidates = await search(db, run, judges=[CompilingJudge()])
+    first, *later = CompilingJudge.named
+    assert first == set()
+    assert later
+    assert all(named == {"the same for all"} for named in later)
+    original, *copies = [candidate.state for candidate in candidates]
+    assert original is CandidateState.EVALUATED
+    assert set(copies) == {CandidateState.DUPLICATE}
+
+
 async def test_several_workers_judge_at_once_and_keep_the_budget(tmp_path: Path) -> None:
     db = tmp_path / "runs.db"
     run = make_run(db, budget=9, workers=3)
@@ -279,7 +306,9 @@ async def test_several_workers_judge_at_once_and_keep_the_budget(tmp_path: Path)
     most = 0
 
     class SlowJudge(ScriptedJudge):
-        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+        async def evaluate(
+            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        ) -> Evaluation:
             nonlocal running, most
             running += 1
             most = max(most, running)

@@ -7,7 +7,7 @@ import json
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,9 @@ class TimedJudge(ScriptedJudge):
         super().__init__()
         self.times_us = times_us
 
-    async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+    async def evaluate(
+        self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+    ) -> Evaluation:
         await super().evaluate(source, on_log=on_log)
         time_us = self.times_us[min(len(self.judged), len(self.times_us)) - 1]
         return Evaluation(Verdict.CORRECT, "time", "", time_us=time_us, speedup={"eager": 100.0 / time_us})
@@ -111,7 +113,9 @@ async def test_proposals_that_only_repeat_end_the_search_although_they_use_no_bu
 
 async def test_a_machine_that_fails_on_everything_ends_the_search_and_uses_no_budget(tmp_path: Path) -> None:
     class BrokenJudge(ScriptedJudge):
-        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+        async def evaluate(
+            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        ) -> Evaluation:
             return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "the GPU fell off the bus")
 
     db = tmp_path / "runs.db"
@@ -180,7 +184,9 @@ async def test_a_retest_that_the_machine_cannot_do_leaves_the_verdict(tmp_path: 
         control.ask(run, CommandKind.RETEST, 1)
 
     class BrokenJudge(ScriptedJudge):
-        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+        async def evaluate(
+            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        ) -> Evaluation:
             return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "no memory")
 
     _, after = await search(db, run, None, BrokenJudge())
@@ -209,7 +215,9 @@ async def test_two_devices_judge_at_once_and_neither_is_idle_while_candidates_wa
     busy: set[object] = set()
 
     class Device(ScriptedJudge):
-        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+        async def evaluate(
+            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        ) -> Evaluation:
             assert self not in busy, "one worker a device"
             busy.add(self)
             at_once.append(len(busy))
@@ -229,7 +237,9 @@ async def test_a_device_that_is_lost_leaves_its_work_to_the_others(tmp_path: Pat
     run = make_run(db, budget=6)
 
     class Lost(ScriptedJudge):
-        async def evaluate(self, source: str, *, on_log: Callable[[str], None] | None = None) -> Evaluation:
+        async def evaluate(
+            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        ) -> Evaluation:
             raise MachineError("cuda:1 is gone")
 
     good = ScriptedJudge()
