@@ -289,7 +289,7 @@ async def test_what_compiles_to_known_code_is_named_to_the_judge_and_needs_no_ti
             time_us = None if known else 7.0
             return Evaluation(Verdict.CORRECT, "time", "", time_us=time_us, fingerprint="the same for all")
 
-    _, candidates = await search(db, run, judges=[CompilingJudge()])
+    _, candidates = await search(db, run, None, CompilingJudge())
     first, *later = CompilingJudge.named
     assert first == set()
     assert later
