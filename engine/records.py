@@ -182,6 +182,7 @@ class CallFailure(StrEnum):
     EDIT_AMBIGUOUS = "edit_ambiguous"
     EDIT_MALFORMED = "edit_malformed"
     NO_CHANGE = "no_change"
+    KNOWN = "known"
     OUT_OF_MONEY = "out_of_money"
 
 

@@ -89,15 +89,17 @@ def local_briefing(
     skills: Sequence[Skill],
     parent: Shown,
     history: Sequence[Shown] = (),
+    tried: Sequence[str] = (),
     hints: Sequence[str] = (),
 ) -> Briefing:
-    """What a local step is told: the parent, and the chain that led to it, oldest first."""
+    """What a local step is told: the parent, the chain that led to it, oldest first, and what was tried on it."""
     chain = [*history, parent]
     texts = [subject.task.source, parent.source]
     chosen = _rules(subject, skills, texts, [shown.error for shown in chain if shown.error])
     values = {
         **_common(subject, chosen, hints),
         "history": [kernel_item(shown.candidate, shown.source, shown.evaluation) for shown in history],
+        "tried": "\n".join(tried),
         "parent": [kernel_item(parent.candidate, parent.source, parent.evaluation)],
     }
     return Briefing(values, chosen)

@@ -191,9 +191,9 @@ def kernel_item(candidate: Candidate, source: str, evaluation: Evaluation | None
     return (f"{head}\n\n```python\n", source.rstrip("\n") + "\n", "```")
 
 
-def tried_words(structures: Sequence[Candidate]) -> list[str]:
-    """One line for each structure that was tried."""
-    return [f"- {structure.idea or 'no idea was given'}: {_short(structure)}" for structure in structures]
+def tried_words(candidates: Sequence[Candidate]) -> list[str]:
+    """One line for each candidate: its idea, and what came of it."""
+    return [f"- {candidate.idea or 'no idea was given'}: {_short(candidate)}" for candidate in candidates]
 
 
 def _short(candidate: Candidate) -> str:

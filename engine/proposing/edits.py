@@ -23,6 +23,7 @@ _SEARCH = re.compile(r"^\s*<{5,9}\s*(SEARCH|ORIGINAL)?\s*$", re.IGNORECASE)
 _DIVIDER = re.compile(r"^\s*={5,9}\s*$")
 _REPLACE = re.compile(r"^\s*>{5,9}\s*(REPLACE|UPDATED)?\s*$", re.IGNORECASE)
 _QUOTED_LINES = 12
+_LIKE = 0.4
 
 
 class EditError(ValueError):
@@ -203,7 +204,11 @@ def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
         matcher.set_seq1("\n".join(line.strip() for line in lines[index : index + len(wanted)]))
         if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and matcher.ratio() > best:
             best, start = matcher.ratio(), index
-    if best < 0.3:
+        # A part of a line is like that line although the line says much more.
+        shared = 0.8 * matcher.find_longest_match().size / len(sought) if len(wanted) == 1 else 0.0
+        if shared > best:
+            best, start = shared, index
+    if best < _LIKE:
         return f"nothing there is like: {sought.splitlines()[0][:100]!r}"
     quoted = "\n".join(lines[start : start + min(len(wanted), _QUOTED_LINES)])
     return f"the nearest are from line {start + 1} on:\n{quoted}"

@@ -34,6 +34,9 @@ WRITE_EVERY_S = 0.3
 PATIENCE = 5
 """So many proposals in a row may fail because the server cannot be had; then the run waits for a person."""
 
+TOLERATED_REPEATS = 3
+"""So many times in a row a model may offer at one place what the run has already, which costs money and no budget."""
+
 _HOPELESS = frozenset({
     CallFailure.UNREACHABLE, CallFailure.NO_ACCESS, CallFailure.NOT_FOUND, CallFailure.NO_QUOTA,
     CallFailure.BAD_REQUEST, CallFailure.WRONG_CONTENT_TYPE,
@@ -46,7 +49,8 @@ _SERVER = _HOPELESS | {
 
 _TOLD = frozenset({
     CallFailure.NO_CODE, CallFailure.NO_ENTRY_POINT, CallFailure.TWO_CLASSES, CallFailure.EDIT_NOT_FOUND,
-    CallFailure.EDIT_AMBIGUOUS, CallFailure.EDIT_MALFORMED, CallFailure.NO_CHANGE, CallFailure.CUT_OFF,
+    CallFailure.EDIT_AMBIGUOUS, CallFailure.EDIT_MALFORMED, CallFailure.NO_CHANGE, CallFailure.KNOWN,
+    CallFailure.CUT_OFF,
 })  # fmt: skip
 """What the model can mend when it is told."""
 
@@ -89,7 +93,7 @@ def usable_skills(reader: Reader, choice: str) -> list[Skill]:
 
 
 class LlmProposer:
-    """Asks a model for kernels. It never has nothing more to offer.
+    """Asks a model for kernels.
 
     Args:
         client: the model.
@@ -114,8 +118,10 @@ class LlmProposer:
         self._failed_in_a_row = 0
 
     def exhausted(self, parent: int | None, step: Step) -> str | None:
-        """A model can always be asked again."""
-        return None
+        """One sentence once the model only repeats at a place what the run has already."""
+        if self._reader.repeated(self._run, parent, step, TOLERATED_REPEATS) < TOLERATED_REPEATS:
+            return None
+        return f"the last {TOLERATED_REPEATS} answers of {self._llm.model} there were known already"
 
     async def propose(self, request: ProposalRequest) -> Proposed:
         """Asks for a new kernel, or for a change of the parent.
@@ -138,7 +144,9 @@ class LlmProposer:
             self._reader.hints(self._run, request.parent),
             self._reader.latest_failures(self._run),
         )
-        answer, source = await proposal.ask("structural", briefing, lambda text: read_module(text, entry))
+        answer, source = await proposal.ask(
+            "structural", briefing, lambda text: self._fresh(proposal, read_module(text, entry))
+        )
         return Proposed(source, read_idea(answer, source, "a new kernel"))
 
     async def _change(self, proposal: _Proposal, request: ProposalRequest) -> Proposed:
@@ -146,7 +154,8 @@ class LlmProposer:
         parent = self._shown(request.parent)
         history = [self._shown(number) for number in request.context if number != request.parent]
         hints = self._reader.hints(self._run, request.parent)
-        briefing = local_briefing(self._subject, self._skills(), parent, history, hints)
+        tried = tried_words(self._reader.changes(self._run, request.parent))
+        briefing = local_briefing(self._subject, self._skills(), parent, history, tried, hints)
         suggestions: list[str] = []
         if any(shown.correct for shown in (*history, parent)):
             suggestions = await self._revise(proposal, briefing)
@@ -154,7 +163,7 @@ class LlmProposer:
         answer, source = await proposal.ask(
             "tuner",
             briefing,
-            lambda text: read_change(text, parent.source, entry),
+            lambda text: self._fresh(proposal, read_change(text, parent.source, entry)),
             suggestions="\n".join(f"{number}. {text}" for number, text in enumerate(suggestions, 1)),
         )
         otherwise = suggestions[0] if suggestions else f"a change of {request.parent}"
@@ -169,6 +178,20 @@ class LlmProposer:
                 raise
             return []
         return suggestions
+
+    def _fresh(self, proposal: _Proposal, source: str) -> str:
+        """The text, if the run does not have it yet, or the model was told so in vain: then it is a duplicate.
+
+        Raises:
+            AnswerError: the run has it, and the model can be told.
+        """
+        known = self._reader.with_source(self._run, source)
+        if known is not None and proposal.repeats_left:
+            raise AnswerError(
+                CallFailure.KNOWN,
+                f"this is the text of candidate {known}, which is judged already: answer with another",
+            )
+        return source
 
     def _shown(self, number: int) -> Shown:
         (candidate,) = self._reader.candidates(self._run, [number])
@@ -245,7 +268,7 @@ class _Proposal:
     def __init__(self, proposer: LlmProposer, candidate: int) -> None:
         self._proposer = proposer
         self._candidate = candidate
-        self._repeats_left = 1
+        self.repeats_left = 1
 
     async def ask(self, name: str, briefing: Briefing, read: Callable[[str], T], **more: str) -> tuple[str, T]:
         """Sends a prompt and reads its answer; returns both the answer and what was read from it.
@@ -261,9 +284,9 @@ class _Proposal:
             if reply.failure is None:
                 assert result is not None
                 return reply.text, result[0]
-            if not _worth_repeating(reply) or not self._repeats_left:
+            if not _worth_repeating(reply) or not self.repeats_left:
                 raise proposer._give_up(reply.failure, reply.detail)
-            self._repeats_left -= 1
+            self.repeats_left -= 1
             attempt += 1
             if reply.failure is CallFailure.CONTEXT_OVERFLOW:
                 proposer._shrink(reply, reply.usage.input if reply.usage else 0)

@@ -20,6 +20,7 @@ from engine.records import (
     CommandState,
     Evaluation,
     ModelCall,
+    ProposerKind,
     Run,
     Spending,
     Step,
@@ -37,6 +38,7 @@ from engine.store.rows import (
     get_text,
     run_from,
     task_from,
+    text_hash,
 )
 from skills.memory import SkillMemory
 
@@ -198,6 +200,41 @@ class Reader:
             (run, Step.STRUCTURAL, CandidateState.EVALUATED, most),
         )
         return [candidate_from(row) for row in rows]
+
+    def changes(self, run: int, parent: int, most: int = 15) -> list[Candidate]:
+        """The judged edits of a candidate that take part in the search, latest first, at most so many."""
+        rows = self._connection.execute(
+            "SELECT * FROM candidates WHERE run = ? AND parent = ? AND step = ? AND state = ? AND NOT pruned"
+            " ORDER BY number DESC LIMIT ?",
+            (run, parent, Step.LOCAL, CandidateState.EVALUATED, most),
+        )
+        return [candidate_from(row) for row in rows]
+
+    def repeated(self, run: int, parent: int | None, step: Step, most: int) -> int:
+        """How many of the latest proposals at a place were of what the run had already, one after the other."""
+        rows = self._connection.execute(
+            "SELECT state FROM candidates WHERE run = ? AND parent IS ? AND step = ? AND proposer = ?"
+            " AND state IN (?, ?, ?, ?) ORDER BY number DESC LIMIT ?",
+            (
+                run,
+                parent,
+                step,
+                ProposerKind.LLM,
+                CandidateState.DUPLICATE,
+                CandidateState.EVALUATED,
+                CandidateState.EVALUATING,
+                CandidateState.QUEUED,
+                most,
+            ),
+        ).fetchall()
+        return sum(all(each[0] == CandidateState.DUPLICATE for each in rows[: count + 1]) for count in range(len(rows)))
+
+    def with_source(self, run: int, source: str) -> int | None:
+        """The first candidate that has exactly this text, None where there is none."""
+        row = self._connection.execute(
+            "SELECT min(number) FROM candidates WHERE run = ? AND source_hash = ?", (run, text_hash(source))
+        ).fetchone()
+        return None if row[0] is None else int(row[0])
 
     def latest_failures(self, run: int, most: int = 5) -> list[str]:
         """Why the latest judged candidates that take part failed, newest first."""

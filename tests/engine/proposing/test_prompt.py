@@ -165,12 +165,14 @@ def test_a_local_prompt_tells_the_judges_figures_and_the_chain() -> None:
         labels=("fallback",),
     )
     history = [shown(2), shown(5)]
-    prompt, _ = local_briefing(SUBJECT, [], parent, history, ["try two rows"]).prompt("tuner", 24_000)
+    prompt, _ = local_briefing(SUBJECT, [], parent, history, ["- 4 warps: 1.1x"], ["try two rows"]).prompt(
+        "tuner", 24_000
+    )
     said = text(prompt)
     for words in (
         "wrong answers", "wrong at 3 of 5 seeds", "odd sizes: differs by 0.3 at 19 columns", "relative error 3.10e-01",
         "255 registers a thread, 48 bytes of spills, 16640 bytes", "the last line", "falls back on the library",
-        "- try two rows", "number = 9",
+        "- try two rows", "number = 9", "- 4 warps: 1.1x",
     ):  # fmt: skip
         assert words in said, words
     assert said.index("Candidate 2") < said.index("Candidate 5") < said.index("Candidate 9")
