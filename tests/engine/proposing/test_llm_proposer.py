@@ -341,7 +341,7 @@ async def test_what_broke_off_is_charged_in_full_and_what_was_refused_is_not(ser
 
 async def search(workbench: Workbench, judge: ScriptedJudge | None = None, proposer: Any = None) -> list[Candidate]:
     await SearchLoop(
-        workbench.store, judge or ScriptedJudge(), proposer or workbench.proposer, workbench.settings
+        workbench.store, [judge or ScriptedJudge()], proposer or workbench.proposer, workbench.settings
     ).run()
     return workbench.store.candidates()
 
