@@ -35,7 +35,7 @@ from engine.store.control import Control
 from engine.store.reader import Reader
 from engine.store.run_store import RunStore
 from engine.tasks.catalogue import entry_point, find_task
-from tests.engine.loop.test_search_loop import ScriptedJudge, ScriptedProposer
+from tests.engine.loop.scripted import ScriptedJudge, ScriptedProposer
 from tests.engine.proposing.model_server import (
     Answer,
     Exchange,
