@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from engine.ends import end_of
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import TaskFacts
+from engine.judging.preflight import check_machine
 from engine.loop.launch import LaunchError, launch
 from engine.loop.process import facts_document, judge_settings
 from engine.proposing.briefing import Subject, structural_briefing
@@ -17,9 +20,9 @@ from engine.proposing.llm import usable_skills
 from engine.proposing.prompt import Prompt
 from engine.records import BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Task
 from engine.search.policies import find_policy
-from engine.settings import RunSettings, SettingsError
+from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.control import Control
-from engine.store.reader import Reader
+from engine.store.reader import Reader, RunOverview
 from engine.tasks.catalogue import entry_point
 
 LEAVING_S = 20.0
@@ -30,11 +33,13 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "", start
     """Makes a run and starts its engine; returns the run's number. `start` is a kernel's text to start from.
 
     Raises:
-        SettingsError: there is no such policy, or a baseline's file cannot be read; nothing is kept.
+        SettingsError: a policy, an architecture or a baseline's file is not there; nothing is kept.
+        MachineError: kernels cannot be judged with the interpreter that is named; nothing is kept.
         StoreError: the database cannot be used.
         LaunchError: the engine did not start; the run is kept as failed.
     """
     find_policy(settings.policy.name)
+    check_machine(settings)
     baselines = read_baselines(settings.baseline)
     with Control(db) as control:
         run = control.create_run(task, settings, name, baselines, start)
@@ -93,26 +98,36 @@ def read_baselines(files: Sequence[str]) -> tuple[BaselineKernel, ...]:
     return tuple(kernels)
 
 
-def resume_run(db: Path, run: int) -> str:
+def resume_run(db: Path, run: int, ends: Mapping[str, Any] | None = None) -> str:
     """Lets a paused run go on, or starts a new engine where none works; returns what was done.
 
-    A pause that no engine has seen yet is overtaken: the newest word counts.
+    A pause that no engine has seen yet is overtaken: the newest word counts. `ends` are settings that decide when
+    the run ends, such as `budget`, and are changed first.
 
     Raises:
         StoreError: the database cannot be used.
         LaunchError: the engine did not start.
         KeyError: there is no such run.
+        SettingsError: the run has come to an end that was set, and nothing waits; or an end cannot be changed.
     """
     with Reader(db) as reader:
-        overview = reader.run(run)
-        if overview is None:
-            raise KeyError(f"there is no run {run} in {db}")
+        overview = _overview(reader, run)
         asked = reader.commands(run, CommandState.QUEUED)
         if overview.run.state.ended:
             _wait_for_the_end_of_its_engine(reader, run)
-            overview = reader.run(run)
-            assert overview is not None
-    alive = overview.engine is not None and overview.engine.alive
+            overview = _overview(reader, run)
+        alive = overview.engine is not None and overview.engine.alive
+        if ends:
+            if alive:
+                raise SettingsError(
+                    f"an engine works on run {run}, which ends as it was set to; change its budget with: "
+                    f"kernelgrove budget {run} N"
+                )
+            with Control(db) as control:
+                control.change_ends(run, ends)
+            overview = _overview(reader, run)
+        if not alive:
+            _must_have_work(reader, overview)
     paused = overview.run.state is RunState.PAUSED or any(command.kind is CommandKind.PAUSE for command in asked)
     if alive and not paused:
         assert overview.engine is not None
@@ -124,6 +139,26 @@ def resume_run(db: Path, run: int) -> str:
         return f"run {run} goes on"
     holder = launch(db, run)
     return f"run {run} goes on with a new engine, process {holder.pid}"
+
+
+def _overview(reader: Reader, run: int) -> RunOverview:
+    overview = reader.run(run)
+    if overview is None:
+        raise KeyError(f"there is no run {run} in {reader.path}")
+    return overview
+
+
+def _must_have_work(reader: Reader, overview: RunOverview) -> None:
+    """An engine that finds the run's end reached and nothing waiting would start for nothing.
+
+    Raises:
+        SettingsError: it would; the message says how to let the run go on.
+    """
+    run = overview.run
+    end = end_of(parse_run_settings(run.settings), reader.standing(overview, time.time()))
+    if end is not None and not reader.has_work(run.id):
+        flag = {"budget": "budget N", "time": "until HH:MM, or --max-time"}.get(end.by, end.by)
+        raise SettingsError(f"{end.reason}; let run {run.id} go on with: kernelgrove resume {run.id} --{flag}")
 
 
 def _wait_for_the_end_of_its_engine(reader: Reader, run: int) -> None:

@@ -10,9 +10,10 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from engine.events import CommandAnswered, CommandQueued, RunChanged, SkillChanged
 from engine.records import (
@@ -23,7 +24,7 @@ from engine.records import (
     RunState,
     Task,
 )
-from engine.settings import RunSettings
+from engine.settings import RunSettings, parse_run_settings
 from engine.store import lease, proposals, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
@@ -114,6 +115,22 @@ class Control:
                 (RunState.FAILED, reason, time.time(), run),
             )
             record(connection, run, RunChanged(RunState.FAILED, reason))
+
+    def change_ends(self, run: int, ends: Mapping[str, Any]) -> None:
+        """Changes when a run ends; only for a run that no engine works on, which reads its settings at its start.
+
+        Raises:
+            KeyError: there is no such run.
+            SettingsError: an end is not allowed.
+        """
+        with transaction(self._db) as connection:
+            row = connection.execute("SELECT settings FROM runs WHERE id = ?", (run,)).fetchone()
+            if row is None:
+                raise KeyError(f"there is no run {run} in {self.path}")
+            settings = parse_run_settings({**json.loads(row[0]), **ends})
+            connection.execute("UPDATE runs SET settings = ? WHERE id = ?", (settings.model_dump_json(), run))
+            if "budget" in ends:
+                connection.execute("UPDATE runs SET budget = ? WHERE id = ?", (settings.budget, run))
 
     # Commands
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.ends import Standing, bound_share
 from engine.events import RecordedEvent
 from engine.records import (
     Candidate,
@@ -27,7 +28,7 @@ from engine.records import (
     Task,
     Verdict,
 )
-from engine.store import lease, ledger, steering
+from engine.store import lease, ledger, moves, steering
 from engine.store.database import open_read_only
 from engine.store.rows import (
     RUN_QUERY,
@@ -131,6 +132,37 @@ class Reader:
             best_speedup=best[1] if best else None,
             engine=self.holder(run.id),
         )
+
+    def standing(self, overview: RunOverview, now: float) -> Standing:
+        """How a run stands at a moment (Unix seconds), by which `engine.ends` says when it ends."""
+        run = overview.run
+        used = sum(candidate.uses_budget for candidate in self.candidates(run.id))
+        since_best = self._connection.execute(
+            "SELECT count(*) FROM events WHERE run = :run AND id > coalesce((SELECT id FROM events WHERE run = :run"
+            " AND kind = 'best_changed' ORDER BY id DESC LIMIT 1), 0) AND (kind = 'candidate_evaluated'"
+            " OR (kind = 'candidate_moved' AND json_extract(body, '$.state') = :failed))",
+            {"run": run.id, "failed": CandidateState.FAILED},
+        ).fetchone()[0]
+        return Standing(
+            budget=run.budget,
+            used=used,
+            judged=overview.judged,
+            since_best=since_best,
+            active_seconds=run.active_seconds,
+            now=now,
+            speedup=overview.best_speedup,
+            bound=bound_share(overview.best_speedup, run.facts),
+        )
+
+    def has_work(self, run: int) -> bool:
+        """Whether something waits for an engine besides new proposals, or will once the run goes on."""
+        row = self._connection.execute(
+            "SELECT 1 FROM candidates WHERE run = ? AND NOT pruned AND (retest"
+            f" OR state IN ({moves.marks(moves.WAITING)})"
+            " OR (state = ? AND source_hash IS NOT NULL AND reason != ?)) LIMIT 1",
+            (run, CandidateState.ABANDONED, moves.PRUNED_REASON),
+        ).fetchone()
+        return row is not None
 
     def holder(self, run: int) -> lease.Holder | None:
         """Who works, or last worked, on a run."""

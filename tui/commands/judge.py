@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from engine.records import Evaluation
-from tui.commands.context import EXIT_NOT_CORRECT, CommandFailed, Options
+from tui.commands.context import EXIT_NOT_CORRECT, Options
 from tui.commands.judging_options import judging_options
-from tui.commands.output import print_json
+from tui.commands.output import print_json, read_source
 
 
 @click.command("eval")
@@ -30,7 +30,7 @@ def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_jso
     flags = {key: value for key, value in typed.items() if value not in (None, ())}
     settings = parse_run_settings({**options.settings.run.model_dump(), **flags})
     found = find_task(task)
-    sources = [_read(file) for file in files]
+    sources = [read_source(file) for file in files]
 
     def say(index: int, evaluation: Evaluation) -> None:
         if not as_json:
@@ -41,12 +41,3 @@ def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_jso
         documents = [evaluation_json(evaluation, found.name) for evaluation in evaluations]
         print_json(documents[0] if len(documents) == 1 else documents)
     return 0 if all(evaluation.correct for evaluation in evaluations) else EXIT_NOT_CORRECT
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError as error:
-        raise CommandFailed(f"the candidate {file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandFailed(f"the candidate {file} is not UTF-8 text") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -16,11 +17,14 @@ from engine.store.reader import Reader, RunOverview
 from tui.commands.context import CommandFailed, Options
 from tui.commands.output import (
     candidate_line,
+    forecast_of,
     judging_words,
     print_json,
     run_document,
+    structure_line,
 )
-from tui.state.words import clean, speedup_text, time_text
+from tui.state.structures import tried_structures
+from tui.state.words import age_text, clean, speedup_text, time_text
 
 PARENT = 0
 """What `--diff` without a number stands for."""
@@ -100,9 +104,10 @@ def runs_command(options: Options, as_json: bool) -> None:
 
 @click.command("status")
 @click.argument("run", type=int, required=False)
+@click.option("--structures", is_flag=True, help="Its structures and how far each came, instead of its candidates.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_obj
-def status_command(options: Options, run: int | None, as_json: bool) -> None:
+def status_command(options: Options, run: int | None, structures: bool, as_json: bool) -> None:
     """Say how RUN stands (the newest one by default), with its candidates."""
     with Reader(options.settings.db) as reader:
         if run is None:
@@ -112,8 +117,10 @@ def status_command(options: Options, run: int | None, as_json: bool) -> None:
             overview = overviews[0]
         else:
             overview = find_run(reader, run)
+        tried = tried_structures(reader.candidates(overview.run.id), overview.run.facts) if structures else []
         if as_json:
-            print_json(run_document(reader, overview))
+            more = {"structures": [asdict(structure) for structure in tried]} if structures else {}
+            print_json(run_document(reader, overview) | more)
             return
         click.echo(_run_line(overview))
         if kind := overview.run.facts.get("kind"):
@@ -121,8 +128,11 @@ def status_command(options: Options, run: int | None, as_json: bool) -> None:
         click.echo(f"judged with {judging_words(overview.run.settings)}")
         if overview.run.reason:
             click.echo(overview.run.reason)
-        for candidate in reader.candidates(overview.run.id):
-            click.echo(candidate_line(candidate))
+        if ahead := forecast_of(reader, overview):
+            click.echo(f"about {age_text(ahead.seconds)} left, as it goes now, until its {ahead.by} is used up")
+        lines = map(structure_line, tried) if structures else map(candidate_line, reader.candidates(overview.run.id))
+        for line in lines:
+            click.echo(line)
 
 
 def _run_line(overview: RunOverview) -> str:

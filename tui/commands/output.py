@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
-from engine.records import Candidate
+from engine.ends import Forecast, forecast
+from engine.records import Candidate, RunState
+from engine.settings import parse_run_settings
 from engine.store.reader import Reader, RunOverview
+from tui.commands.context import CommandFailed
+from tui.state.structures import TriedStructure
 from tui.state.words import clean, speedup_text, time_text
 
 
@@ -49,10 +55,18 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
         "seconds": round(run.active_seconds, 1),
         "device": run.device,
         "settings": dict(run.settings),
+        "forecast": asdict(ahead) if (ahead := forecast_of(reader, overview)) else None,
         "engine": {"pid": engine.pid, "host": engine.host, "heartbeat_age_s": round(heartbeat_age(overview), 1)}
         if engine is not None and engine.alive
         else None,
     }
+
+
+def forecast_of(reader: Reader, overview: RunOverview) -> Forecast | None:
+    """When the run will end as it goes now; None where no engine works on it."""
+    if overview.engine is None or not overview.engine.alive or overview.run.state is not RunState.RUNNING:
+        return None
+    return forecast(parse_run_settings(overview.run.settings), reader.standing(overview, time.time()))
 
 
 def _source_file(reader: Reader, run: int, number: int) -> str | None:
@@ -64,6 +78,20 @@ def _source_file(reader: Reader, run: int, number: int) -> str | None:
     except OSError:
         return None
     return str(path)
+
+
+def read_source(file: Path) -> str:
+    """The text of a kernel's file.
+
+    Raises:
+        CommandFailed: it cannot be read.
+    """
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise CommandFailed(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{file} is not UTF-8 text") from error
 
 
 def heartbeat_age(overview: RunOverview) -> float:
@@ -81,6 +109,20 @@ def judging_words(settings: Mapping[str, Any]) -> str:
         words.append(f"no regress {settings['no_regress']:g}%")
     words += [f"baseline {clean(file)}" for file in settings.get("baseline", ())]
     return ", ".join(words)
+
+
+def structure_line(structure: TriedStructure) -> str:
+    """A structure that was tried, on one line."""
+    best = f"best {speedup_text(structure.speedup)} ({structure.best})" if structure.speedup else "none correct"
+    parts = [
+        f"{structure.number:>4}",
+        f"{structure.members:>3} tried, {structure.correct:>3} correct",
+        f"{best:<18}",
+        f"{structure.bound:>4.0%} of the bound" if structure.bound is not None else "",
+        f"novelty {structure.novelty:.2f}" if structure.novelty is not None else "",
+        structure.idea,
+    ]
+    return clean("  ".join(part for part in parts if part))
 
 
 def candidate_line(candidate: Candidate) -> str:

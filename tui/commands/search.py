@@ -12,10 +12,11 @@ import click
 
 from engine.records import Gate, RunState
 from tui.commands.context import EXIT_MACHINE, EXIT_NOT_CORRECT, EXIT_USAGE, CommandFailed, Options
+from tui.commands.ends_options import ends_options
 from tui.commands.judging_options import judging_options
 from tui.commands.look import open_cockpit
 from tui.commands.model_options import model_options, ready, show_preview, with_model
-from tui.commands.output import print_json, run_document
+from tui.commands.output import print_json, read_source, run_document
 
 DEMO_TASK = "residual_rms_norm"
 DEMO_BUDGET = 16
@@ -27,8 +28,6 @@ _POLICY_OPTIONS = {"policy": "name", "reward": "reward", "actions": "actions", "
 def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that `run` and `demo` share."""
     options = (
-        click.option("--budget", type=click.IntRange(1), help="How many candidates to judge."),
-        click.option("--max-time", type=float, help="Stop after this many seconds of work."),
         click.option("--seed", type=int, help="The seed of the search; the same one replays it."),
         click.option("--gate", type=click.Choice([str(gate) for gate in Gate]), help="Which steps wait for approval."),
         click.option("--policy", help="How the search chooses; adaexplore unless another one is named."),
@@ -38,7 +37,13 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--allow", multiple=True, metavar="LABEL", help="A label that does not bar a candidate from best."
         ),
-        click.option("--workers", type=click.IntRange(1, 64), help="How many candidates to work on at once."),
+        click.option("--workers", type=click.IntRange(1, 64), help="How many candidates each device works on at once."),
+        click.option(
+            "--start",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Your own kernel (ModelNew), judged first; everything grows from it.",
+        ),
         click.option("--name", default="", help="A name for the run."),
         click.option("--detach", is_flag=True, help="Return at once; the search goes on."),
         click.option("--headless", is_flag=True, help="Print progress and the result instead of opening the cockpit."),
@@ -46,7 +51,7 @@ def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     for option in reversed(options):
         command = option(command)
-    return judging_options(command)
+    return ends_options(judging_options(command))
 
 
 @click.command("run")
@@ -77,6 +82,8 @@ def _start(options: Options, task_name: str, typed: dict[str, Any], *, preview: 
     from engine.tasks.catalogue import find_task
 
     name, detach, headless, as_json = (typed.pop(key) for key in ("name", "detach", "headless", "as_json"))
+    start = typed.pop("start")
+    kernel = None if start is None else read_source(start)
     if as_json and not (detach or headless or preview):
         raise CommandFailed("--json needs --detach or --headless, since the cockpit prints nothing")
     values = options.settings.run.model_dump()
@@ -88,7 +95,7 @@ def _start(options: Options, task_name: str, typed: dict[str, Any], *, preview: 
     if preview:
         show_preview(options.settings.db, task, settings, as_json)
         return 0
-    run = start_run(options.settings.db, task, settings, name)
+    run = start_run(options.settings.db, task, settings, name, kernel)
     if detach:
         if as_json:
             print_json({"run": run})

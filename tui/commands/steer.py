@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
-from engine.records import Command, CommandKind, CommandState
+from engine.records import Command, CommandKind, CommandState, Step
 from engine.store.control import Control
 from engine.store.reader import Reader
 from tui.commands.context import CommandFailed, Options
+from tui.commands.ends_options import ends_options
 from tui.commands.look import find_candidate, find_run
+from tui.commands.output import read_source
 
 ANSWER_TIMEOUT_S = 10.0
 
@@ -22,7 +25,8 @@ def _ask(options: Options, run: int, kind: CommandKind, candidates: tuple[int, .
     with Reader(db) as reader:
         find_run(reader, run)
         for candidate in candidates:
-            find_candidate(reader, run, candidate)
+            if candidate:
+                find_candidate(reader, run, candidate)
     with Control(db) as control:
         commands = [control.ask(run, kind, candidate, argument) for candidate in candidates or (None,)]
     answers = [_wait(db, command) for command in commands]
@@ -69,6 +73,7 @@ approve_command = _candidates_command(CommandKind.APPROVE, "Let waiting candidat
 prune_command = _candidates_command(CommandKind.PRUNE, "Take candidates, and what grew from them, out of RUN.")
 restore_command = _candidates_command(CommandKind.RESTORE, "Bring pruned candidates of RUN back.")
 pin_command = _candidates_command(CommandKind.PIN, "Mark candidates of RUN.")
+retest_command = _candidates_command(CommandKind.RETEST, "Judge candidates of RUN again, before all others.")
 unpin_command = _candidates_command(CommandKind.UNPIN, "Take marks of candidates of RUN away.")
 
 
@@ -93,14 +98,40 @@ def budget_command(options: Options, run: int, candidates: int) -> int:
 
 @click.command("resume")
 @click.argument("run", type=int)
+@ends_options
 @click.pass_obj
-def resume_command(options: Options, run: int) -> None:
-    """Let a paused RUN go on, or start a new engine where the old one died or the run had ended."""
+def resume_command(options: Options, /, run: int, **typed: Any) -> None:
+    """Let a paused RUN go on, or start a new engine where the old one died or the run had ended.
+
+    Options change when it ends.
+    """
     from engine.api import resume_run
 
     with Reader(options.settings.db) as reader:
         find_run(reader, run)
-    click.echo(resume_run(options.settings.db, run))
+    ends = {name: value for name, value in typed.items() if value is not None}
+    click.echo(resume_run(options.settings.db, run, ends))
+
+
+@click.command("hint")
+@click.argument("run", type=int)
+@click.argument("words", metavar="[CANDIDATE] TEXT", nargs=-1, required=True)
+@click.pass_obj
+def hint_command(options: Options, run: int, words: tuple[str, ...]) -> int:
+    """Give RUN advice that every proposal is shown, or every one that grows from CANDIDATE."""
+    candidate = int(words[0]) if len(words) > 1 and words[0].isdecimal() else None
+    text = " ".join(words if candidate is None else words[1:])
+    return _ask(options, run, CommandKind.HINT, () if candidate is None else (candidate,), text)
+
+
+@click.command("force")
+@click.argument("step", type=click.Choice([str(step) for step in Step]))
+@click.argument("run", type=int)
+@click.argument("candidate", type=click.IntRange(0))
+@click.pass_obj
+def force_command(options: Options, step: str, run: int, candidate: int) -> int:
+    """Have RUN take a step from CANDIDATE (0 is the root), whatever it would choose itself."""
+    return _ask(options, run, CommandKind.FORCE, (candidate,), step)
 
 
 @click.command("retract")
@@ -123,10 +154,7 @@ def retract_command(options: Options, run: int, command: int) -> None:
 @click.pass_obj
 def add_command(options: Options, run: int, parent: int, file: Path) -> None:
     """Enter the kernel in FILE as a child of PARENT (0 is the root) of RUN; it needs no approval."""
-    try:
-        source = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{file} cannot be read as text: {error}") from error
+    source = read_source(file)
     with Control(options.settings.db) as control:
         number = control.add_human(run, parent or None, source, f"by hand: {file.name}")
     with Reader(options.settings.db) as reader:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.records import Candidate
+from engine.records import Candidate, CandidateState, Label, ProposerKind, Step, Verdict
 
 Test = Callable[[Candidate], bool]
 
@@ -40,6 +40,16 @@ _WORDS: dict[str, Callable[[Candidate], tuple[str, ...]]] = {
         "done" if candidate.state.final else "open",
     ),
 }
+
+
+_KNOWN: dict[str, tuple[str, ...]] = {
+    "state": (*CandidateState, *Verdict),
+    "step": tuple(Step),
+    "by": tuple(ProposerKind),
+    "label": tuple(Label),
+    "is": ("pinned", "pruned", "done", "open"),
+}
+"""What each field of words may be."""
 
 
 class FilterError(ValueError):
@@ -102,6 +112,8 @@ def _number_test(name: str, sign: str, value: str) -> Test:
 def _word_test(name: str, value: str) -> Test:
     """Beginnings are enough: `state:comp` finds what does not compile."""
     read, wanted = _WORDS[name], value.lower().replace("-", "_")
+    if not any(word.startswith(wanted) for word in _KNOWN[name]):
+        raise FilterError(f"there is no {name} {value}; there are {', '.join(_KNOWN[name])}")
     return lambda candidate: any(word.startswith(wanted) for word in read(candidate))
 
 

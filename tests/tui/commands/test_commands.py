@@ -39,7 +39,7 @@ def test_tasks_are_listed_with_their_families(call: Call) -> None:
     assert outcome.code == 0
     assert len(tasks) >= 8
     assert all(set(task) == {"name", "family", "format", "path"} for task in tasks)
-    assert {task["format"] for task in tasks} == {"kernelbench"}
+    assert "kernelbench" in {task["format"] for task in tasks}
 
 
 def test_runs_of_a_database_that_is_not_there_yet(call: Call) -> None:
@@ -79,6 +79,14 @@ def test_show_prints_source_diff_and_log(call: Call, run: int) -> None:
         (("run", "nowhere.py", "--detach"), "nowhere.py cannot be read"),
         (("run", "softmax", "--detach", "--device", "tpu"), "the setting device is wrong"),
         (("run", "softmax", "--detach", "--allow", "fast"), "the setting allow"),
+        (("run", "softmax", "--detach", "--policy", "uct"), "there is no policy 'uct'; there are adaexplore, single"),
+        (("run", "softmax", "--detach", "--arch", "sm_10"), "no figures for the architecture 'sm_10'"),
+        (("run", "softmax", "--detach", "--until", "25:00"), "the setting until is wrong"),
+        (("run", "softmax", "--detach", "--target", "fast"), "the setting target is wrong"),
+        (("run", "softmax", "--detach", "--max-time", "long"), "the setting max_time is wrong"),
+        (("force", "local", "1", "9"), "run 1 has no candidate 9"),
+        (("hint", "1", "9", "use shared memory"), "run 1 has no candidate 9"),
+        (("hint", "7", "use shared memory"), "there is no run 7"),
         (("run", "softmax", "--detach", "--baseline", "absent.py"), "the baseline absent.py cannot be read"),
         (("run", "softmax", "--detach", "--max-memory", "plenty"), "the setting max_memory is wrong"),
         (("run", "softmax", "--detach", "--no-regress", "-1"), "the setting no_regress is wrong"),
@@ -156,7 +164,7 @@ def test_what_a_candidate_made_the_judge_say_cannot_steer_the_terminal(call: Cal
 def test_an_interruption_exits_with_130_and_says_how_to_go_on(
     call: Call, db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start_run(db: Path, task: Task, settings: RunSettings, name: str) -> int:
+    def start_run(db: Path, task: Task, settings: RunSettings, name: str, start: str | None) -> int:
         with Control(db) as control:
             return control.create_run(task, settings, name)
 

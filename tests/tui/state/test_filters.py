@@ -73,6 +73,8 @@ def test_nothing_typed_is_no_filter() -> None:
         ("speedup>fast", "speedup> needs a number"),
         ("colour:red", "there is no field colour"),
         ("state>1", "state cannot be compared"),
+        ("state:bogus", "there is no state bogus; there are proposing, "),
+        ("!by:me", "there is no by me; there are compiler, llm, human, manual"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, says: str) -> None:
