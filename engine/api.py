@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.ends import end_of
+from engine.judging.confirmation import Bar
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import TaskFacts
 from engine.judging.preflight import check_machine
@@ -191,7 +192,7 @@ def judge(
             facts = await evaluator.open()
             evaluations = []
             for index, source in enumerate(sources):
-                evaluations.append(await evaluator.evaluate(source))
+                evaluations.append(await evaluator.evaluate(source, bar=Bar()))
                 if on_result is not None:
                     on_result(index, evaluations[-1])
             return facts, evaluations

@@ -76,6 +76,15 @@ class CandidateEvaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceAwaited:
+    """Timing a candidate waits for somebody or something; `what` is empty when it goes on."""
+
+    kind: ClassVar[str] = "device_awaited"
+    candidate: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class BestChanged:
     """A candidate became the fastest eligible one, or none is left (`candidate` is None)."""
 
@@ -163,6 +172,7 @@ Event = (
     | CandidateAdded
     | CandidateMoved
     | CandidateEvaluated
+    | DeviceAwaited
     | BestChanged
     | CandidateFlagged
     | StepExhausted
@@ -182,6 +192,7 @@ _KINDS: dict[str, type[Event]] = {
         CandidateAdded,
         CandidateMoved,
         CandidateEvaluated,
+        DeviceAwaited,
         BestChanged,
         CandidateFlagged,
         StepExhausted,

@@ -11,7 +11,7 @@ import contextlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Awaitable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from typing import Any
 from engine.judging import processes, sandbox, sandbox_kernel
 from engine.judging.compiled import Compiled
 from engine.judging.facts import MachineError
+from engine.judging.neighbours import Neighbours
 from engine.judging.processes import Launcher, Worker
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message, WireClosed, WireError
-from engine.records import Task
+from engine.records import BaselineKernel, Task
 from engine.tasks.catalogue import FUNCTION, TaskError, entry_point
 
 EXIT_TIMEOUT_S = 15.0
@@ -54,6 +55,9 @@ class Crew:
     def __init__(self, task: Task, settings: JudgeSettings) -> None:
         self.device = ""
         self.toolchain: dict[str, str] = {}
+        self.device_name = ""
+        self.device_id = ""
+        self.neighbours: Neighbours | None = None
         self.ready: Message = {}
         self.folder = Path(tempfile.mkdtemp(prefix="kernelgrove-"))
         self.compiled = Compiled(self.folder / "compiled")
@@ -66,20 +70,31 @@ class Crew:
         self._workers: list[Worker] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._baselines: dict[str, Seat] = {}
+        self._own: dict[str, str] = {}
+        self._started: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._late: asyncio.TimerHandle | None = None
         self._essential: Seat | None = None
         self._closing = False
 
     # start and end
 
-    async def open(self) -> None:
+    async def open(self, known: Callable[[Mapping[str, str]], Sequence[Message]]) -> None:
         """Starts everything and waits until the judge has opened the task.
 
-        Raises TaskError, MachineError or CrewBroken; the crew is closed then.
+        Args:
+            known: gives what earlier runs found of the task's baselines, for what they depend on.
+
+        Raises TaskError or MachineError; the crew is closed then.
         """
         try:
             async with asyncio.timeout(self._settings.open_timeout_s):
                 await self._open()
+                await self._start_judge(known(self.fingerprint) if self.device != "cpu" else (), ())
+            # Every candidate is timed against it, so a crew without it is of no use.
+            self._essential = self._baselines.get("eager")
+        except CrewBroken as error:
+            await self.close()
+            raise MachineError(f"{error}.") from error
         except TimeoutError as error:
             await self.close()
             raise MachineError(
@@ -105,22 +120,39 @@ class Crew:
             self._compilers = await self._start("compile nursery", _NURSERY, single_threaded=True)
             await self._tell_nursery(self._compilers, "compilers", "cpu")
             nurseries.append(self._compilers)
-        _, *loaded = await asyncio.gather(
+        opened, *loaded = await asyncio.gather(
             self._expect(self._judge, "opened"), *(self._expect(nursery, "ready") for nursery in nurseries)
         )
-        self.toolchain = dict(loaded[0]["toolchain"])
+        self.device_name, self.device_id = opened["name"], opened["device_id"]
+        self.toolchain = dict(loaded[0]["toolchain"]) | dict(opened["toolchain"])
+        if self.device != "cpu":
+            self.neighbours = Neighbours.open(self.device_id, self._judge.process.pid)
         for nursery in nurseries:
             self.spawn(self._follow(nursery, self._heard_from_nursery))
-        if self.device != "cpu":
-            self._baselines = await self._fork_baselines()
-        await self._judge.channel.send({"op": "start"})
-        self.ready = await self._started()
-        for case in self.ready["cases"]:
-            if self._baselines and "eager" not in case["baselines"].get("exact", {}):
-                raise MachineError(f"the task {self._task.name} cannot be timed here: {case['problem']}.")
-        # Every candidate is timed against it, so a crew without it is of no use.
-        self._essential = self._baselines.get("eager")
         self.spawn(self._follow(self._judge, self._heard_from_judge))
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """What times depend on beside the task: the device, how it is timed, and every version."""
+        settings = self._settings
+        how = {"mode": settings.time_mode, "cache": settings.cache, "dtype": settings.dtype or ""}
+        return {"device": self.device_name, "device_id": self.device_id, **how, **self.toolchain}
+
+    async def compare_with(self, kernels: Sequence[BaselineKernel]) -> None:
+        """Takes people's own kernels, which are right, among the baselines. No candidate may be under way.
+
+        Raises CrewBroken or MachineError.
+        """
+        self._own |= {kernel.name: kernel.source for kernel in kernels}
+        await self._start_judge((), [kernel.name for kernel in kernels])
+
+    async def _start_judge(self, known: Sequence[Message], own: Sequence[str]) -> None:
+        """Has the judge measure the baselines that it does not know, and waits until it is ready."""
+        self._started = asyncio.get_running_loop().create_future()
+        await self._judge.channel.send({"op": "start", "known": list(known), "own": list(own)})
+        self.ready = await self.while_intact(self._started)
+        if self.ready["problem"]:
+            raise MachineError(f"the task {self._task.name} cannot be timed here: {self.ready['problem']}.")
 
     @property
     def sandbox(self) -> sandbox.Sandbox:
@@ -149,28 +181,47 @@ class Crew:
         self._workers.append(worker)
         return worker
 
-    async def _fork_baselines(self) -> dict[str, Seat]:
-        """Starts the trusted processes that run the reference in each way, on a machine with a GPU."""
-        seats = {}
-        for name in self._settings.baselines:
-            folder = self.folder / f"baseline-{name}"
-            folder.mkdir(mode=0o700)
-            path = folder / "task.py"
-            path.write_text(self._task.source, encoding="utf-8")
-            seat = seats[name] = self.contestant()
-            ours, theirs = socket.socketpair()
-            with ours, theirs, (folder / "output.log").open("wb") as log:
-                await self.fork(seat, path, theirs, log.fileno(), trusted=True)
-                await self._judge.channel.send({"op": "baseline", "name": name}, [ours.fileno()])
-        return seats
-
-    async def _started(self) -> Message:
-        """Waits until the judge is ready; on a GPU it measures the baselines first."""
-        while True:
-            message = await self._heard(self._judge)
-            if message["event"] == "ready":
-                return message
+    def _heard_of_baselines(self, message: Message) -> None:
+        """What the judge says on its own account, whether candidates are under way or not."""
+        if message["event"] == "measuring":
             self._watch_baseline(message["name"])
+        elif message["event"] == "wanted":
+            self.spawn(self._fork_baseline(message["name"]))
+        elif message["event"] == "alone":
+            self.spawn(self._allow(message["id"]))
+        elif message["event"] == "ready":
+            self._started.set_result(message)
+        elif message["event"] == "failed":
+            self._started.set_exception(MachineError(f"the judge cannot go on: {message['message']}."))
+
+    async def _allow(self, number: int) -> None:
+        await self.quiet(lambda what: None)
+        await self.allow(number)
+
+    async def quiet(self, waiting: Callable[[str], None]) -> None:
+        """Waits a while for other people who compute on the device; `waiting` is told for whom."""
+        if self.neighbours is not None:
+            await self.neighbours.quiet(waiting)
+
+    async def allow(self, number: int) -> None:
+        """Lets the judge time the contestant with this number."""
+        with contextlib.suppress(WireClosed):
+            await self._judge.channel.send({"op": "allowed", "id": number})
+
+    async def _fork_baseline(self, name: str) -> None:
+        """Starts the process of a baseline; one of a person's own is confined as a candidate's is."""
+        folder = self.folder / f"baseline-{len(self._baselines)}"
+        folder.mkdir(mode=0o700)
+        path = folder / "module.py"
+        path.write_text(self._own.get(name, self._task.source), encoding="utf-8")
+        seat = self._baselines[name] = self.contestant()
+        ours, theirs = socket.socketpair()
+        with ours, theirs, (folder / "output.log").open("wb") as log:
+            try:
+                await self.fork(seat, path, theirs, log.fileno(), trusted=name not in self._own)
+                await self._judge.channel.send({"op": "baseline", "name": name}, [ours.fileno()])
+            except (CrewBroken, WireClosed) as error:
+                self._break(f"the baseline {name} could not be started: {error}")
 
     def _watch_baseline(self, name: str) -> None:
         """Gives a baseline that the judge begins to measure its time; an empty name says that it is done.
@@ -271,8 +322,8 @@ class Crew:
             self._break(f"the {worker.name} ended (exit code {worker.process.returncode}): {words}")
 
     def _heard_from_judge(self, message: Message) -> None:
-        if message["event"] == "measuring":
-            self._watch_baseline(message["name"])
+        if not message.get("id"):
+            self._heard_of_baselines(message)
             return
         seat = self._seats.get(message["id"])
         if seat is not None:
@@ -324,11 +375,15 @@ class Crew:
         except WireClosed as error:
             raise CrewBroken(f"the {seat.nursery.name} is gone: {error}") from error
 
-    async def introduce(self, seat: Seat, connection: socket.socket, known: Collection[str]) -> None:
-        """Hands the judge its end of a contestant's connection, and the fingerprints known. Raises CrewBroken."""
+    async def introduce(self, seat: Seat, connection: socket.socket, request: Message) -> None:
+        """Hands the judge its end of a contestant's connection, with what is wanted of it. Raises CrewBroken.
+
+        `known` are fingerprints that are not timed; `best` has the times to beat by case, None where no time can be
+        one; `confirms` is None, or what is known by case of a candidate that is timed again in a fresh process: its
+        `tier`, and what autotuning had `tuned`.
+        """
         try:
-            message = {"op": "examine", "id": seat.number, "known": sorted(known)}
-            await self._judge.channel.send(message, [connection.fileno()])
+            await self._judge.channel.send({"op": "examine", "id": seat.number, **request}, [connection.fileno()])
         except WireClosed as error:
             raise CrewBroken(f"the judge is gone: {error}") from error
 

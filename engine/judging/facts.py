@@ -39,6 +39,7 @@ class CaseFacts:
         bounds: the speed of light by precision tier.
         bound_by: what it comes from by precision tier, `memory` or `compute`.
         bands: by precision tier, how far the reference differed from itself in this session, as a share of 1.
+        compared: by precision tier, all that was measured of the baselines, as the judge takes it back.
     """
 
     name: str
@@ -50,6 +51,7 @@ class CaseFacts:
     bounds: Mapping[str, float] = field(default_factory=dict)
     bound_by: Mapping[str, str] = field(default_factory=dict)
     bands: Mapping[str, float] = field(default_factory=dict)
+    compared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def with_baseline(self, name: str, time_us: float) -> CaseFacts:
         """The facts with one more baseline, the same at every tier."""
@@ -66,6 +68,7 @@ class TaskFacts:
         toolchain: versions by name: python, torch, triton, cuda, arch.
         kind: whether times are measured or modelled.
         own: names of people's own baselines.
+        fingerprint: what measured times depend on beside the task; empty where times are modelled.
     """
 
     device: str
@@ -74,6 +77,7 @@ class TaskFacts:
     cases: tuple[CaseFacts, ...]
     notes: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
 
 
 def case_facts(message: Mapping[str, Any], arch: str, lowest_tier: str) -> CaseFacts:
@@ -84,7 +88,8 @@ def case_facts(message: Mapping[str, Any], arch: str, lowest_tier: str) -> CaseF
         arch: the architecture that is modelled.
         lowest_tier: the lowest precision tier that the run accepts.
     """
-    tiers = dict(message["baselines"])
+    compared = message["compared"]
+    tiers = {tier: times_us(found) for tier, found in compared.items()}
     bounds = {tier: (float(us), str(by)) for tier, (us, by) in message["bounds"].items()}
     cost = message["cost"]
     if cost is not None:
@@ -102,8 +107,15 @@ def case_facts(message: Mapping[str, Any], arch: str, lowest_tier: str) -> CaseF
         tiers=tiers,
         bounds={tier: us for tier, (us, _) in bounds.items()},
         bound_by={tier: by for tier, (_, by) in bounds.items()},
-        bands=dict(message["bands"]),
+        bands={tier: float(found["band"]) for tier, found in compared.items()},
+        compared=dict(compared),
     )
+
+
+def times_us(compared: Mapping[str, Any]) -> dict[str, float]:
+    """Microseconds of every baseline, from what the judge found of them at one tier (`baselines.Compared`)."""
+    eager = float(compared["eager_us"])
+    return {"eager": eager} | {name: eager * float(ratio[0]) for name, ratio in compared["relative"].items()}
 
 
 def reference_times(cost: Mapping[str, Any], arch: str) -> dict[str, dict[str, float]]:

@@ -62,6 +62,11 @@ def of_rounds(numerators: Sequence[float], denominators: Sequence[float]) -> Rat
     return Ratio(geometric_mean(ratios), math.log(high / low) / 2)
 
 
+def of_interval(value: float, low: float, high: float) -> Ratio:
+    """A value with its interval, the other way of writing it."""
+    return Ratio(value, math.log(high / low) / 2)
+
+
 def weighted(pairs: Sequence[tuple[float, Ratio]]) -> Ratio:
     """The weighted geometric mean of (weight, ratio) pairs."""
     if len(pairs) == 1:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from engine.judging.confirmation import Bar
 from engine.judging.facts import MachineError
 from engine.loop.picture import Picture
 from engine.records import Candidate, CandidateState, Evaluation, ProposerKind, Verdict
@@ -27,9 +28,13 @@ class Judge(Protocol):
     """The part of an evaluator that the loop needs: one device."""
 
     async def evaluate(
-        self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
     ) -> Evaluation:
-        """Judges one candidate's text, without a time if its code is `known`; cancelling kills what runs."""
+        """Judges one candidate's text, without a time if its code is `known`; cancelling kills what runs.
+
+        It is timed the more carefully the nearer it comes to the bar. `on_waiting` is told what timing waits for when
+        that takes a while, and an empty text when it goes on.
+        """
 
 
 class EvaluationTasks:
@@ -85,7 +90,12 @@ class EvaluationTasks:
         try:
             # A person who wants a candidate judged again wants its time.
             known = () if again else self._store.fingerprints(besides=number)
-            evaluation = await judge.evaluate(source, known=known)
+            evaluation = await judge.evaluate(
+                source,
+                known=known,
+                bar=self._bar(besides=number),
+                on_waiting=lambda what: self._store.device_awaited(number, what),
+            )
         except MachineError as error:
             if len(self._judges) == 1 or judge not in self._judges:
                 raise
@@ -124,6 +134,15 @@ class EvaluationTasks:
                 f"this machine could not judge {self._faults} candidates in a row, {MAX_ATTEMPTS} times each; "
                 f"the last time: {evaluation.reason}"
             )
+
+    def _bar(self, besides: int) -> Bar:
+        """What a candidate must clear to become best, as things stand; a best one that is judged again clears any."""
+        allow = frozenset(map(str, self._settings.allow))
+        best = self._store.run().best
+        if best is None or best == besides:
+            return Bar(allow=allow)
+        (candidate,) = (each for each in self._store.candidates() if each.number == best)
+        return Bar(candidate.time_us, self._store.best_times(), allow)
 
     def _bound_speedup(self) -> float | None:
         baselines = self._store.run().facts.get("baselines", {})

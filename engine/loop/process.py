@@ -114,7 +114,13 @@ async def _search_with(store: RunStore, settings: RunSettings) -> None:
         # Judges and lowering import torch, which takes most of their start: one beside the other.
         parts = await stack.enter_async_context(ProposerParts(store, task, settings))
         judges = [
-            Evaluator(task, judge_settings(settings, store.judge_seed(), device), store.own_baselines())
+            Evaluator(
+                task,
+                judge_settings(settings, store.judge_seed(), device),
+                store.own_baselines(),
+                known=store.known_baselines,
+                on_facts=lambda facts: store.keep_baselines(facts.device, facts.kind, facts_document(facts)),
+            )
             for device in settings.devices
         ]
         for judge in judges:

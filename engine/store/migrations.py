@@ -320,6 +320,12 @@ def m004_own_baselines(db: Database) -> None:
     _execute(db, _OWN_BASELINES)
 
 
+@MIGRATIONS()
+def m005_baselines_taken_over(db: Database) -> None:
+    """Adds to a measured eager baseline what later runs take over: its band, and the others relative to it."""
+    _execute(db, "ALTER TABLE baselines ADD COLUMN detail TEXT NOT NULL DEFAULT '{}';\n")
+
+
 def _execute(db: Database, statements: str) -> None:
     for statement in statements.split(";\n"):
         if statement.strip():

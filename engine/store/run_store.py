@@ -18,6 +18,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from engine.events import (
+    DeviceAwaited,
     EngineStarted,
     Event,
     Noted,
@@ -188,6 +189,32 @@ class RunStore:
             )
             kept_baselines.keep(connection, self.run_id, device, kind, facts)
             self._tell(connection, TaskOpened(device, kind, dict(baselines)))
+
+    def keep_baselines(self, device: str, kind: str, facts: Mapping[str, Any]) -> None:
+        """Keeps the baselines that a judge has found, on any of the run's devices."""
+        with self._write() as connection:
+            kept_baselines.keep(connection, self.run_id, device, kind, facts)
+
+    def known_baselines(self, fingerprint: Mapping[str, str]) -> list[dict[str, Any]]:
+        """What any run measured of this task's baselines with the same device, settings and versions."""
+        row = self._connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()
+        return kept_baselines.find(self._connection, row[0], fingerprint)
+
+    def best_times(self) -> dict[str, float]:
+        """Microseconds of the best candidate by case; empty while there is none."""
+        row = self._connection.execute(
+            "SELECT evaluations.document FROM runs JOIN evaluations ON evaluations.run = runs.id"
+            " AND evaluations.candidate = runs.best AND evaluations.state = 'done'"
+            " WHERE runs.id = ? ORDER BY evaluations.id DESC LIMIT 1",
+            (self.run_id,),
+        ).fetchone()
+        cases = json.loads(row[0])["cases"] if row is not None else []
+        return {case["name"]: case["measurement"]["time_us"] for case in cases if case["measurement"] is not None}
+
+    def device_awaited(self, candidate: int, what: str) -> None:
+        """Tells that timing a candidate waits for something; an empty text says that it goes on."""
+        with self._write() as connection:
+            self._tell(connection, DeviceAwaited(candidate, what))
 
     def note(self, text: str, candidate: int | None = None) -> None:
         """Adds a line to the run's log."""

@@ -11,6 +11,7 @@ from engine.events import (
     CandidateEvaluated,
     CandidateMoved,
     CommandAnswered,
+    DeviceAwaited,
     Noted,
     RecordedEvent,
     RunChanged,
@@ -66,6 +67,8 @@ def _line(reader: Reader, run: int, recorded: RecordedEvent) -> str | None:
         case BestChanged() if event.candidate is not None:
             times = f"{time_text(event.time_us)}, {speedup_text(event.speedup)} eager"
             return f"      {event.candidate} is the best so far: {times}"
+        case DeviceAwaited() if event.what:
+            return f"      {event.candidate} waits for the device: {event.what}"
         case CommandAnswered():
             return f"{event.asked}: {event.answer}"
         case Noted():

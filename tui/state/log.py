@@ -15,6 +15,7 @@ from engine.events import (
     CandidateMoved,
     CommandAnswered,
     CommandQueued,
+    DeviceAwaited,
     EngineStarted,
     Event,
     Noted,
@@ -59,6 +60,8 @@ def sentence(event: Event) -> tuple[str, Tone]:
             return f"{state.replace('_', ' ')}{_because(reason)}", _moved_tone(state)
         case CandidateEvaluated():
             return _evaluated(event)
+        case DeviceAwaited(what=what):
+            return (f"waits for the device: {what}", Tone.WARN) if what else ("goes on", Tone.MUTED)
         case BestChanged(candidate=None):
             return "no best any more", Tone.WARN
         case BestChanged(candidate=number, time_us=time_us, speedup=speedup):

@@ -94,11 +94,11 @@ class Answerer:
                 return answer  # compiling failed
             self._channel.send({"op": "go_on"})
 
-    def block(self, iterations: int, **options: Any) -> Answered:
+    def block(self, iterations: int, *, calls: bool = True, keep: int | None = None) -> Answered:
         """Has the process run one timed block; see `contestant._time` for the options."""
-        answer = self.ask({"op": "time", "iterations": iterations, **options})
+        answer = self.ask({"op": "time", "iterations": iterations, "calls": calls, "keep": keep})
         times, peak = answer.get("times_us"), answer.get("peak_bytes")
-        if not isinstance(times, list) or len(times) != (iterations if options.get("calls", True) else 0):
+        if not isinstance(times, list) or len(times) != (iterations if calls else 0):
             raise forged()
         if not isinstance(peak, int) or not all(isinstance(time, float) and 0 <= time < 1e12 for time in times):
             raise forged()

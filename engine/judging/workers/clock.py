@@ -1,63 +1,52 @@
-"""Measured time on a GPU: rounds of alternating reference and candidate blocks, each in its own process.
+"""Measured time on a GPU: rounds of alternating candidate and eager blocks, each in its own process.
 
-Iteration counts come from the reference. Every block works on fresh contents, its last outputs are
-checked, and the times it reports are held against the judge's own wall clock. Candidate and baselines
-share precision flags, mode and cache state.
+Iteration counts come from eager. Every block works on fresh contents, the outputs of a call that the
+candidate cannot know are checked, and the times it reports are held against the judge's own wall clock.
+Candidate and baselines share precision flags, mode and cache state.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from engine.judging.nvml import NvmlDevice
+from engine.judging.ratios import Ratio
 from engine.judging.settings import JudgeSettings
-from engine.judging.statistics import geometric_mean, interval_95, median
-from engine.judging.workers.answerer import Answerer, Fault, Gone
-from engine.judging.workers.device_lock import DeviceLock
+from engine.judging.statistics import interval_95, median
+from engine.judging.workers.answerer import Answerer, Fault
+from engine.judging.workers.baselines import MIN_ITERATIONS, Baselines, Compared, mutated, prepare
+from engine.judging.workers.contents import Contents, sets_of
+from engine.judging.workers.device_lock import DeviceLock, Waiting
+from engine.judging.workers.device_state import watching
 from engine.judging.workers.exchange import Arena
 from engine.judging.workers.reference import Reference
+from engine.judging.workers.rounds import FULL, QUICK, Block, Rounds
 from engine.judging.workers.trials import Trial
-
-BASELINES = ("eager", "compile", "compile_max")
-QUICK_ROUNDS, FULL_ROUNDS = 3, 7
-BLOCK_US = 100_000.0
-"""How long a block of the reference takes, about; the candidate gets as many iterations."""
 
 SLOW_BLOCK_US = 500_000.0
 """How long a block of a slow candidate may take, about."""
 
-MIN_ITERATIONS, MAX_ITERATIONS = 8, 200
-MAX_SETS, SET_BYTES = 4, 512 << 20
-"""Input sets that a block goes through in turn, as many as fit into so many bytes."""
+NEAR_BEST = 1.02
+"""Up to how many times the best candidate's time another one is worth the full tempo."""
 
 CONTRADICTION, SLACK_US = 2.0, 50.0
 """A reported time is contradicted when the wall clock finds it longer by this factor and this much more."""
 
+CANDIDATE, REFERENCE = "candidate", "eager"
+
 Arenas = Callable[[Sequence[torch.Tensor]], Arena]
-Waiting = Callable[[bool], None]
-CheckOutputs = Callable[[Trial], None]
-
-
-@dataclass(slots=True)
-class Baseline:
-    """A trusted process that runs the reference in one way; `times` are microseconds by case and tier."""
-
-    name: str
-    answerer: Answerer
-    times: dict[tuple[int, str], float] = field(default_factory=dict)
-    built: tuple[int, str] | None = None
-    arena: Arena | None = None
-    problem: str = ""
+CheckOutputs = Callable[[Trial, list[torch.Tensor]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One case of a candidate: microseconds with their interval, and baselines at the candidate's tier."""
+    """One case of a candidate in one session: microseconds, and speedups against baselines at its tier."""
 
     time_us: float
     ci95_us: tuple[float, float]
@@ -76,227 +65,158 @@ class Measured:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A candidate that has been found right in a case, ready to be timed there.
+
+    Attributes:
+        answerer: the contestant, built and with an arena for its outputs.
+        case: the case's place in the task.
+        reference: the case.
+        overrides: the case's constants, for baseline processes.
+        tier: the candidate's precision tier.
+        check: compares what the output arena holds, and what a call left in the inputs that it changes, with the
+            truth about a trial; raises Fault.
+        arenas: lends memory that the contestant may map.
+        best_us: the time of the best candidate so far, in whose neighbourhood the full tempo begins; None never does.
+    """
+
+    answerer: Answerer
+    case: int
+    reference: Reference
+    overrides: Mapping[str, Any]
+    tier: str
+    check: CheckOutputs
+    arenas: Arenas
+    best_us: float | None
+
+
 class Clock:
     """Times candidates of one task on one GPU; at most one block runs at a time on the whole host."""
 
     def __init__(
-        self, settings: JudgeSettings, lock: DeviceLock, arenas: Arenas, measuring: Callable[[str], None]
+        self,
+        settings: JudgeSettings,
+        lock: DeviceLock,
+        baselines: Baselines,
+        contents: Contents,
+        device: NvmlDevice | None,
     ) -> None:
         """Sets the clock up.
 
         Args:
             settings: mode and cache state of all blocks.
             lock: the device's lock.
-            arenas: lends memory for baseline processes.
-            measuring: is told the name of each baseline before it is measured, and an empty one afterwards.
+            baselines: what candidates are compared with.
+            contents: draws what timed calls work on.
+            device: tells of clocks and energy; None where nothing does.
         """
-        self._measuring = measuring
-        self.baselines: dict[str, Baseline] = {}
+        self.baselines = baselines
         self._settings = settings
         self._lock = lock
-        self._arenas = arenas
-        self._iterations: dict[tuple[int, str], int] = {}
-        self._best: dict[int, float] = {}
-        self._draw = random.Random(settings.seed).randrange(1 << 40)
+        self._contents = contents
+        self._device = device
         self._order = random.Random(settings.seed)
 
-    # baselines
-
-    def add(self, baseline: Baseline) -> None:
-        """Takes a baseline process into service."""
-        self.baselines[baseline.name] = baseline
-
-    def measure_baselines(self, case: int, reference: Reference, overrides: dict[str, Any], tier: str) -> None:
-        """Measures every baseline that has no time at this tier yet; one that fails is left out with its problem.
-
-        The device must be held alone.
-        """
-        for name in BASELINES:
-            baseline = self.baselines.get(name)
-            if baseline is None or baseline.problem or (case, tier) in baseline.times:
-                continue
-            self._measuring(name)
-            try:
-                self._measure_baseline(baseline, case, reference, overrides, tier)
-            except Fault as fault:
-                baseline.problem = f"{name}: {fault.reason}"
-            except Gone:
-                baseline.problem = f"{name}: its process ended or took too long"
-            finally:
-                self._measuring("")
-
-    def _measure_baseline(
-        self, baseline: Baseline, case: int, reference: Reference, overrides: dict[str, Any], tier: str
-    ) -> None:
-        self._build(baseline, case, reference, overrides, tier)
-        assert baseline.arena is not None
-        first = baseline.answerer.block(MIN_ITERATIONS, calls=True, keep=False)
-        iterations = self._iterations_for(case, tier, first.times_us)
-        medians = []
-        for _ in range(QUICK_ROUNDS):
-            self._fill([baseline.arena], reference)
-            medians.append(median(baseline.answerer.block(iterations, calls=True, keep=False).times_us))
-        baseline.times[case, tier] = geometric_mean(medians)
-
-    def _iterations_for(self, case: int, tier: str, times_us: Sequence[float]) -> int:
-        """The iteration count of a case; the first baseline that is timed, eager, decides it."""
-        if (case, tier) not in self._iterations:
-            count = int(BLOCK_US / max(median(times_us), 1.0))
-            self._iterations[case, tier] = min(max(count, MIN_ITERATIONS), MAX_ITERATIONS)
-        return self._iterations[case, tier]
-
-    def _build(self, baseline: Baseline, case: int, reference: Reference, overrides: dict[str, Any], tier: str) -> None:
-        """Has the process make the reference for a case and tier, and warm it up."""
-        if baseline.built == (case, tier):
-            return
-        if baseline.built is None or baseline.built[0] != case:
-            baseline.answerer.ask({"op": "load", "entry": None, "overrides": overrides})
-        dtype = torch.bfloat16 if tier == "bf16" else None
-        form, drawn = reference.draw(self._trial())
-        tensors = [_cast(tensor, dtype) for tensor in drawn]
-        names, state = reference.state()
-        sets = _sets(drawn)
-        inputs, weights = self._arenas(tensors), self._arenas(state)
-        constants = self._arenas(reference.init_constants)
-        inputs.write(tensors)
-        weights.write(state)
-        constants.write(reference.init_constants)
-        baseline.answerer.ask(
-            {
-                "op": "build",
-                "init": reference.init_form,
-                "input_form": form,
-                "names": names,
-                "seed": reference.weight_seed,
-                "dtype": "bfloat16" if tier == "bf16" else self._settings.dtype,
-                "tier": tier,
-                "optimise": None if baseline.name == "eager" else baseline.name,
-            },
-            [inputs, weights, constants],
-        )
-        for arena in (inputs, weights, constants, *([baseline.arena] if baseline.arena is not None else [])):
-            # The process is trusted, so that what it no longer uses can be lent at once.
-            arena.close()
-        baseline.arena = self._arenas(tensors * sets)
-        baseline.arena.write(tensors * sets)
-        self._prepare(baseline.answerer, baseline.arena, sets)
-        # The first calls compile and tune.
-        baseline.answerer.block(3, calls=True, keep=False)
-        baseline.built = (case, tier)
-
-    def _prepare(self, answerer: Answerer, arena: Arena, sets: int) -> None:
-        settings = self._settings
-        message = {"op": "prepare", "sets": sets, "mode": settings.time_mode, "cache": settings.cache}
-        answerer.ask(message, [arena])
-
-    # candidates
-
-    def measure(
-        self,
-        answerer: Answerer,
-        case: int,
-        reference: Reference,
-        overrides: dict[str, Any],
-        tier: str,
-        check: CheckOutputs,
-        waiting: Waiting,
-        arenas: Arenas,
-    ) -> Measured:
-        """Times a candidate that has been found correct.
+    def measure(self, contender: Contender, waiting: Waiting, alone: Callable[[], None]) -> Measured:
+        """Times a candidate.
 
         Args:
-            answerer: the contestant, built and with an arena for its outputs.
-            case: the case's place in the task.
-            reference: the case.
-            overrides: the case's constants, for baseline processes.
-            tier: the candidate's precision tier.
-            check: compares what the output arena holds with the truth about a trial; raises Fault.
-            waiting: is told while the device is not free, or busy with baselines.
-            arenas: lends memory that the contestant may map.
+            contender: who, where and against what.
+            waiting: is told what is waited for, and an empty text when that is over.
+            alone: returns when nobody else computes on the device, or it is no use to wait longer.
 
         Raises:
             Fault: a timed answer is wrong, or the reported times are contradicted.
             Gone: the contestant ended.
         """
-        _, tensors = reference.draw(self._trial())
-        sets = _sets(tensors)
+        reference, arenas = contender.reference, contender.arenas
+        _, tensors = self._contents.draw(reference)
+        sets = sets_of(tensors)
         arena = arenas(tensors * sets)
         arena.write(tensors * sets)
+        changed = mutated(reference)
+        changes = arenas([tensors[index] for index in changed])
         with self._lock.exclusive(waiting):
-            waiting(True)
-            self.measure_baselines(case, reference, overrides, tier)
-            eager = self.baselines["eager"]
-            if eager.problem or (case, tier) not in eager.times:
-                raise AssertionError(f"the reference cannot be timed: {eager.problem}")
-            self._build(eager, case, reference, overrides, tier)
-            waiting(False)
-            self._prepare(answerer, arena, sets)
-            return self._rounds(answerer, arena, eager, case, reference, tier, check)
+            alone()
+            waiting("the baselines")
+            compared = self.baselines.compare(contender.case, reference, contender.overrides, contender.tier)
+            self.baselines.eager(contender.case, reference, contender.overrides, contender.tier)
+            waiting("")
+            contender.answerer.ask(prepare(self._settings, sets, changed), [arena, changes])
+            return self._session(contender, arena, changes, compared)
 
-    def _rounds(
-        self,
-        answerer: Answerer,
-        arena: Arena,
-        eager: Baseline,
-        case: int,
-        reference: Reference,
-        tier: str,
-        check: CheckOutputs,
-    ) -> Measured:
+    def _session(self, contender: Contender, arena: Arena, changes: Arena, compared: Compared) -> Measured:
+        answerer, reference = contender.answerer, contender.reference
+        eager = self.baselines.eager(contender.case, reference, contender.overrides, contender.tier)
         assert eager.arena is not None
-        warm = answerer.block(MIN_ITERATIONS, calls=True, keep=False)
+        arenas = [arena, eager.arena]
+        warm = answerer.block(MIN_ITERATIONS)
         # A candidate far slower than the reference must not wait for its verdict all day.
         affordable = int(SLOW_BLOCK_US / max(median(warm.times_us), 1.0))
-        iterations = min(self._iterations[case, tier], max(affordable, MIN_ITERATIONS))
-        mine: list[float] = []
-        theirs: list[float] = []
-        peak = 0
-        rounds = QUICK_ROUNDS
-        while len(mine) < rounds:
-            trials = self._fill([arena, eager.arena], reference)
-            for who in self._order.sample(("candidate", "reference"), 2):
-                if who == "reference":
-                    theirs.append(median(eager.answerer.block(iterations, calls=True, keep=False).times_us))
-                    continue
-                block = answerer.block(iterations, calls=True, keep=True)
-                mine.append(median(block.times_us))
-                peak = max(peak, block.peak_bytes)
-                check(trials[(iterations - 1) % len(trials)])
-            if len(mine) == QUICK_ROUNDS and geometric_mean(mine) < 1.02 * self._best.get(case, float("inf")):
-                rounds = FULL_ROUNDS
-        time_us = geometric_mean(mine)
-        slope_us = self._slope(answerer, iterations)
-        if slope_us > CONTRADICTION * time_us + SLACK_US:
-            reason = f"it reports {time_us:.4g} us a call, the judge's own clock finds {slope_us:.4g} us"
+        iterations = min(self.baselines.iterations(contender.case, contender.tier), max(affordable, MIN_ITERATIONS))
+        trials: list[Trial] = []
+
+        def refresh() -> None:
+            trials[:] = self._contents.fill(arenas, reference)
+
+        def candidate() -> Block:
+            kept = self._order.randrange(iterations)
+            with watching(self._device) as observed:
+                answered = answerer.block(iterations, keep=kept)
+            contender.check(trials[kept % len(trials)], changes.read())
+            return Block(median(answered.times_us), answered.peak_bytes, observed.state)
+
+        def against() -> Block:
+            with watching(self._device) as observed:
+                block = self.baselines.block(eager, iterations)
+            return Block(block.time_us, block.peak_bytes, observed.state)
+
+        rounds = Rounds({CANDIDATE: candidate, REFERENCE: against}, refresh, self._order)
+        rounds.play(QUICK)
+        if contender.best_us is not None and rounds.time_us(CANDIDATE) < NEAR_BEST * contender.best_us:
+            rounds.play(FULL)
+        wall_us = self._slope(answerer, iterations)
+        time_us = rounds.time_us(CANDIDATE)
+        if wall_us > CONTRADICTION * time_us + SLACK_US:
+            reason = f"it reports {time_us:.4g} us a call, the judge's own clock finds {wall_us:.4g} us"
             raise Fault("tampered", reason)
-        self._best[case] = min(time_us, self._best.get(case, float("inf")))
-        ratios = [reference_us / candidate_us for reference_us, candidate_us in zip(theirs, mine, strict=True)]
-        ratio = geometric_mean(ratios)
+        return self._measured(contender, rounds, compared, iterations, wall_us)
+
+    def _measured(
+        self, contender: Contender, rounds: Rounds, compared: Compared, iterations: int, wall_us: float
+    ) -> Measured:
+        eager = rounds.ratio(REFERENCE, CANDIDATE)
+        speedups = {REFERENCE: eager} | {name: eager.times(ratio) for name, ratio in compared.relative.items()}
+        exact = self.baselines.compared(contender.case).get("exact")
+        if exact is not None:
+            strict = Ratio(exact.eager_us / compared.eager_us)
+            speedups["eager_strict"] = eager if exact is compared else eager.times(strict)
+        times = rounds.times_us(CANDIDATE)
+        time_us = rounds.time_us(CANDIDATE)
+        notes = list(self.baselines.problems.values())
+        if rounds.slow():
+            notes.append(f"the clock of the device was low in {len(rounds.slow())} of {rounds.count} rounds")
         return Measured(
             time_us,
-            interval_95(mine),
-            self._baselines_now(case, tier, time_us * ratio),
-            peak,
+            interval_95(times),
+            {name: time_us * ratio.value for name, ratio in speedups.items() if name != "eager_strict"},
+            rounds.peak_bytes(CANDIDATE),
             {
-                "rounds": len(mine),
+                "rounds": rounds.count,
+                "repeated": rounds.repeated,
                 "iterations": iterations,
-                "medians_us": mine,
-                "reference_medians_us": theirs,
-                "speedup_ci95": list(interval_95(ratios)),
-                "wall_us": slope_us,
-                "tier": tier,
-                "notes": [baseline.problem for baseline in self.baselines.values() if baseline.problem],
+                "medians_us": times,
+                "reference_medians_us": rounds.times_us(REFERENCE),
+                "speedups": {name: ratio.to_json() for name, ratio in speedups.items()},
+                "band": compared.band,
+                "wall_us": wall_us,
+                "tier": contender.tier,
+                "baseline_peak_bytes": compared.peak_bytes | {REFERENCE: rounds.peak_bytes(REFERENCE)},
+                "blocks": rounds.to_json(),
+                "notes": notes,
             },
         )
-
-    def _baselines_now(self, case: int, tier: str, eager_us: float) -> dict[str, float]:
-        """Every baseline at the speed that the device has now, by how eager compares with its stored time."""
-        drift = eager_us / self.baselines["eager"].times[case, tier]
-        return {
-            name: baseline.times[case, tier] * drift
-            for name, baseline in self.baselines.items()
-            if (case, tier) in baseline.times
-        }
 
     def _slope(self, answerer: Answerer, iterations: int) -> float:
         """Microseconds of one call by the judge's own clock: the slope over two counts, less that of empty blocks."""
@@ -306,36 +226,7 @@ class Clock:
             walls = []
             for count in (few, many):
                 start = time.perf_counter()
-                answerer.block(count, calls=calls, keep=False)
+                answerer.block(count, calls=calls)
                 walls.append(time.perf_counter() - start)
             slopes[calls] = (walls[1] - walls[0]) / (many - few) * 1e6
         return slopes[True] - max(slopes[False], 0.0)
-
-    # contents
-
-    def _trial(self) -> Trial:
-        """A draw that no candidate has seen."""
-        self._draw += 1
-        return Trial("a timed call", self._draw)
-
-    def _fill(self, arenas: Sequence[Arena], reference: Reference) -> list[Trial]:
-        """Puts fresh contents into every set; the trials that they come from, in order."""
-        _, tensors = reference.draw(trial := self._trial())
-        count = _sets(tensors)
-        trials, together = [trial], list(tensors)
-        for _ in range(count - 1):
-            trials.append(self._trial())
-            together += reference.draw(trials[-1])[1]
-        for arena in arenas:
-            # An arena's own dtypes decide: a bfloat16 baseline takes the same values rounded.
-            arena.write(together)
-        return trials
-
-
-def _sets(tensors: Sequence[torch.Tensor]) -> int:
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    return max(1, min(MAX_SETS, SET_BYTES // max(size, 1)))
-
-
-def _cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor

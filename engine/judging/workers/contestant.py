@@ -64,6 +64,9 @@ class _Candidate:
     former: Tensors = field(default_factory=list)
     timed: timing.Call | None = None
     timed_inputs: Tensors = field(default_factory=list)
+    mutated: list[Tensors] = field(default_factory=list)
+    changes: Tensors = field(default_factory=list)
+    restoring: timing.Restoring | None = None
     flush: torch.Tensor | None = None
 
 
@@ -323,13 +326,18 @@ def _fits(tensors: Tensors, slots: Tensors) -> bool:
 
 
 def _hand_over(candidate: _Candidate, outputs: Tensors, answer: Tensors) -> None:
+    _copy(candidate, outputs, answer)
+    if candidate.stream is not None:
+        _synchronize()
+
+
+def _copy(candidate: _Candidate, outputs: Tensors, answer: Tensors) -> None:
+    """Puts outputs, or changed inputs, where the judge reads them; on a GPU the copies may still be under way."""
     if not _fits(outputs, answer):
         raise CandidateProblem("incorrect", "the candidate's outputs change shape or dtype from call to call")
     with _stream(candidate.stream) if candidate.stream is not None else nullcontext():
         for tensor, slot in zip(outputs, answer, strict=True):
             slot.copy_(tensor)
-    if candidate.stream is not None:
-        _synchronize()
 
 
 def _outputs(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
@@ -377,32 +385,54 @@ def _sample(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> d
 def _prepare(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Gets ready for timed blocks that take their inputs from several sets in turn.
 
-    `mode` is `launch` or `graph`; `cache` is `cold` or `warm`.
+    `mode` is `launch` or `graph`; `cache` is `cold` or `warm`; `mutated` names the inputs that each call changes, for
+    which a second arena takes what a kept call left in them.
     """
-    (together,) = arenas
+    together, *rest = arenas
     # A captured graph knows addresses only; memory that nothing refers to would be unmapped.
     candidate.timed_inputs = together
+    candidate.changes = rest[0] if rest else []
     sets = message["sets"]
     width = len(together) // sets
-    arguments = [
-        unflatten(candidate.input_form, together[index * width : (index + 1) * width]) for index in range(sets)
-    ]
+    each = [together[index * width : (index + 1) * width] for index in range(sets)]
+    arguments = [unflatten(candidate.input_form, tensors) for tensors in each]
+    candidate.mutated = [[tensors[index] for index in message["mutated"]] for tensors in each]
+    candidate.restoring = timing.Restoring(candidate.mutated) if message["mutated"] else None
     model = candidate.model
 
     def call(index: int) -> Any:
         return model(*arguments[index % sets])
 
-    candidate.timed = timing.captured(call, sets) if message["mode"] == "graph" else call
+    candidate.timed = _captured(call, sets) if message["mode"] == "graph" else call
     candidate.flush = timing.flush_buffer(torch.device(candidate.device)) if message["cache"] == "cold" else None
+    if candidate.restoring is not None:
+        candidate.restoring.restore_all()
     return {}
 
 
+def _captured(call: timing.Call, sets: int) -> timing.Call:
+    try:
+        return timing.captured(call, sets)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        words = f"cannot be captured as a CUDA graph, which --time graph asks for: {type(error).__name__}: {error}"
+        raise CandidateProblem("runtime_error", words) from error
+
+
 def _time(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
-    """Runs one timed block; without `calls` only what surrounds them, with `keep` the last outputs are handed over."""
+    """Runs one timed block; without `calls` only what surrounds them.
+
+    `keep` is the call whose outputs, and what it left in the inputs that it changes, are handed over.
+    """
     assert candidate.timed is not None
     call = candidate.timed if message["calls"] else None
-    block = timing.run_block(call, message["iterations"], candidate.flush)
-    if message["keep"]:
-        _, candidate.outputs = _flattened(block.last)
-        _hand_over(candidate, candidate.outputs, candidate.answer)
+
+    def take(result: Any, index: int) -> None:
+        _, candidate.outputs = _flattened(result)
+        _copy(candidate, candidate.outputs, candidate.answer)
+        _copy(candidate, candidate.mutated[index % len(candidate.mutated)], candidate.changes)
+
+    kept = timing.Kept(message["keep"], take) if message["keep"] is not None else None
+    block = timing.run_block(call, message["iterations"], candidate.flush, candidate.restoring, kept)
     return {"times_us": block.times_us, "peak_bytes": block.peak_bytes}

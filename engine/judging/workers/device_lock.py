@@ -17,6 +17,11 @@ from engine.judging.workers.answerer import Answerer
 FOLDER = Path("/tmp")
 """The same for everyone, whatever TMPDIR says."""
 
+Waiting = Callable[[str], None]
+"""Is told what is waited for when a wait begins, and an empty text when it ends."""
+
+ANOTHER_CANDIDATE, ANOTHER_SEARCH = "another candidate", "another search on this machine"
+
 
 class DeviceLock:
     """Shared while candidates are checked, exclusive while one is timed."""
@@ -27,15 +32,16 @@ class DeviceLock:
         self._path = folder / f"kernelgrove-{safe}.lock"
         # Whoever wants the device alone closes the gate, so that a stream of checks cannot keep it out.
         self._gate = threading.Lock()
+        self._ours: set[int] = set()
 
     @contextmanager
-    def shared(self, waiting: Callable[[bool], None]) -> Iterator[None]:
-        """Holds the device together with others; `waiting` is told when a wait begins and ends."""
+    def shared(self, waiting: Waiting) -> Iterator[None]:
+        """Holds the device together with others; `waiting` is told of a wait."""
         with self._held(fcntl.LOCK_SH, waiting, close_gate=False):
             yield
 
     @contextmanager
-    def shared_but_for(self, answerer: Answerer, waiting: Callable[[bool], None]) -> Iterator[None]:
+    def shared_but_for(self, answerer: Answerer, waiting: Waiting) -> Iterator[None]:
         """Holds the device together with others, except while a process compiles; `waiting` as for `shared`."""
         with ExitStack() as held:
             held.enter_context(self.shared(waiting))
@@ -55,32 +61,34 @@ class DeviceLock:
                 answerer.meanwhile = nullcontext
 
     @contextmanager
-    def exclusive(self, waiting: Callable[[bool], None]) -> Iterator[None]:
-        """Holds the device alone; `waiting` is told when a wait begins and ends."""
+    def exclusive(self, waiting: Waiting) -> Iterator[None]:
+        """Holds the device alone; `waiting` is told of a wait."""
         with self._held(fcntl.LOCK_EX, waiting, close_gate=True):
             yield
 
     @contextmanager
-    def _held(self, kind: int, waiting: Callable[[bool], None], close_gate: bool) -> Iterator[None]:
+    def _held(self, kind: int, waiting: Waiting, close_gate: bool) -> Iterator[None]:
         descriptor = self._open()
         kept = False
         try:
             if not (self._gate.acquire(blocking=False)):
-                waiting(True)
+                waiting(ANOTHER_CANDIDATE)
                 self._gate.acquire()
-                waiting(False)
+                waiting("")
             kept = True
             try:
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             except BlockingIOError:
-                waiting(True)
+                waiting(ANOTHER_CANDIDATE if self._ours else ANOTHER_SEARCH)
                 fcntl.flock(descriptor, kind)
-                waiting(False)
+                waiting("")
+            self._ours.add(descriptor)
             if not close_gate:
                 self._gate.release()
                 kept = False
             yield
         finally:
+            self._ours.discard(descriptor)
             os.close(descriptor)
             if kept:
                 self._gate.release()

@@ -204,6 +204,26 @@ class Examination:
             raise forged()
         self.findings.fingerprint = fingerprint
 
+    def look_again(self, load: Message | None, tuned: Any) -> None:
+        """The short way of a fresh process that confirms a time: load, compile, and one right answer.
+
+        Args:
+            load: as for `run`.
+            tuned: what autotuning chose before, which is taken over.
+
+        Raises:
+            Fault, Gone: the candidate does not get through this time.
+        """
+        self.enter("load")
+        if load is not None:
+            self._answerer.ask(load)
+        first = self.question(TRIALS[0])
+        self._build(first, tuned)
+        self.enter("compile")
+        answer = self.call(first)
+        self.enter("correct")
+        self.check(first, answer)
+
     def question(self, trial: Trial) -> Question:
         """The question of a trial without variation, which always applies."""
         question = self.reference.question(trial)
@@ -211,7 +231,7 @@ class Examination:
             raise AssertionError("a trial without variation always applies")
         return question
 
-    def _build(self, question: Question) -> None:
+    def _build(self, question: Question, tuned: Any = None) -> None:
         names, state = self.reference.state()
         constants = self.reference.init_constants
         self._inputs = self.arenas(question.tensors, margin=MARGIN)
@@ -228,6 +248,7 @@ class Examination:
                 "dtype": self._settings.dtype,
                 "tier": "exact",
                 "optimise": None,
+                "tuned": tuned,
             },
             [self._inputs, weights, constant],
         )
@@ -318,10 +339,11 @@ class Examination:
             self.findings.distance, self.findings.tier = before
         return True
 
-    def check_timed(self, question: Question) -> None:
-        """Compares the outputs of a timed call, which lie in the arena, with the truth."""
+    def check_timed(self, question: Question, changes: list[torch.Tensor]) -> None:
+        """Compares the outputs of a timed call, which lie in the arena, and changed inputs with the truth."""
         assert self.outputs is not None
         self._compare(question, self.outputs.read())
+        self._compare(question, changes, question.changes)
 
     def _compare(self, question: Question, outputs: list[torch.Tensor], truth: Truth | None = None) -> None:
         """Merges the distance from the truth, the question's unless another is given, into the findings."""

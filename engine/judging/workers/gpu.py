@@ -8,8 +8,12 @@ from typing import Any
 
 import torch
 
+from engine.judging.nvml import NvmlDevice
 from engine.judging.settings import NUMERICS, JudgeSettings
-from engine.judging.workers.clock import BASELINES, Clock
+from engine.judging.workers.answerer import Answerer, Fault, Gone
+from engine.judging.workers.baselines import Baselines
+from engine.judging.workers.clock import Clock
+from engine.judging.workers.contents import Contents
 from engine.judging.workers.device_lock import DeviceLock
 from engine.judging.workers.exchange import CudaArenas
 from engine.judging.workers.reference import Reference
@@ -26,33 +30,50 @@ _SPLIT_PRODUCTS = 3
 class Gpu:
     """One GPU as the judge uses it."""
 
-    def __init__(self, settings: JudgeSettings, device: torch.device, measuring: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        device: torch.device,
+        wanted: Callable[[str], Answerer],
+        measuring: Callable[[str], None],
+    ) -> None:
+        """Sets up what is shared by all candidates.
+
+        Args:
+            settings: the run's settings.
+            device: the GPU.
+            wanted: gives a process for a baseline by its name.
+            measuring: is told which baseline's process is busy.
+        """
+        contents = Contents(settings.seed)
         self.arenas = CudaArenas(device)
-        self.lock = DeviceLock(_unique_name(device))
-        self.clock = Clock(settings, self.lock, self.arenas.lend, measuring)
+        self.id = unique_name(device)
+        self.lock = DeviceLock(self.id)
+        self.nvml = NvmlDevice.open(self.id)
+        self.baselines = Baselines(settings, self.arenas.lend, contents, wanted, measuring)
+        self.clock = Clock(settings, self.lock, self.baselines, contents, self.nvml)
         self._device = device
         self._peaks: dict[str, float] = {}
 
-    def measure_baselines(self, case: int, reference: Reference, overrides: dict[str, Any]) -> None:
-        """Measures every baseline of a case at the task's own precision, and the device's bandwidth."""
-        with self.lock.exclusive(lambda waits: None):
+    def measure_baselines(
+        self, case: int, reference: Reference, overrides: dict[str, Any], alone: Callable[[], None]
+    ) -> str:
+        """Measures every baseline of a case at the task's own precision, and the device's bandwidth.
+
+        Returns:
+            Why the reference cannot be timed, empty where it can.
+        """
+        with self.lock.exclusive(lambda what: None):
+            alone()
             if "bandwidth" not in self._peaks:
                 self._peaks["bandwidth"] = self._bandwidth()
-            self.clock.measure_baselines(case, reference, overrides, "exact")
-
-    def times(self, case: int) -> dict[str, dict[str, float]]:
-        """Microseconds of the baselines of a case, by tier and name."""
-        found: dict[str, dict[str, float]] = {}
-        for name in BASELINES:
-            baseline = self.clock.baselines.get(name)
-            for (index, tier), value in (baseline.times if baseline is not None else {}).items():
-                if index == case:
-                    found.setdefault(tier, {})[name] = value
-        return found
-
-    def problems(self) -> list[str]:
-        """Why baselines are missing, one line each."""
-        return [baseline.problem for baseline in self.clock.baselines.values() if baseline.problem]
+            try:
+                self.baselines.compare(case, reference, overrides, "exact")
+            except Fault as fault:
+                return fault.reason
+            except Gone:
+                return "its process ended or took too long"
+            return ""
 
     def bounds(self, bound: Mapping[str, Any]) -> dict[str, tuple[float, str]]:
         """The speed of light in microseconds by precision tier, and what it comes from, `memory` or `compute`.
@@ -61,7 +82,7 @@ class Gpu:
         """
         moving = float(bound["bytes"]) / self._peaks["bandwidth"] * 1e6
         found = {}
-        with self.lock.exclusive(lambda waits: None):
+        with self.lock.exclusive(lambda what: None):
             for tier in NUMERICS["bf16"]:
                 peak = self._tier_peak(str(bound["dtype"]), tier) if bound["flops"] else float("inf")
                 computing = float(bound["flops"]) / peak * 1e6
@@ -114,7 +135,7 @@ class Gpu:
         return best
 
 
-def _unique_name(device: torch.device) -> str:
+def unique_name(device: torch.device) -> str:
     """The GPU's own id, the same in every process and container."""
     properties = torch.cuda.get_device_properties(device)
     return str(getattr(properties, "uuid", f"{properties.name}-{device.index or 0}"))

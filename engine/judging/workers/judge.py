@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import sys
 import threading
 import traceback
@@ -23,7 +24,9 @@ from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import honesty, large_form
 from engine.judging.workers.answerer import Answerer, Fault, Gone
-from engine.judging.workers.clock import Baseline
+from engine.judging.workers.baselines import Compared
+from engine.judging.workers.clock import Contender
+from engine.judging.workers.device_lock import ANOTHER_CANDIDATE
 from engine.judging.workers.examination import Examination, Findings
 from engine.judging.workers.exchange import Arena, MemfdArena
 from engine.judging.workers.faults import one_line
@@ -48,6 +51,30 @@ class _Case:
     gate: Gate
 
 
+_PATIENCE_S = 300.0
+"""How long the engine may take to say that the device is free; it waits less itself."""
+
+
+class _Arrivals:
+    """Processes that one thread asks for and another receives."""
+
+    def __init__(self) -> None:
+        self._arrived: dict[str, Answerer] = {}
+        self._changed = threading.Condition()
+
+    def put(self, name: str, answerer: Answerer) -> None:
+        """A process is there."""
+        with self._changed:
+            self._arrived[name] = answerer
+            self._changed.notify_all()
+
+    def take(self, name: str) -> Answerer:
+        """Waits for a process."""
+        with self._changed:
+            self._changed.wait_for(lambda: name in self._arrived)
+            return self._arrived.pop(name)
+
+
 class Judge:
     """The loop: opens examinations as the engine hands contestants over."""
 
@@ -59,7 +86,10 @@ class Judge:
         self._cases = [self._open_case(case) for case in task["cases"]]
         # Memory that contestants map, until the engine says that they have ended.
         self._lent: dict[int, list[Arena]] = {}
-        self._gpu = Gpu(settings, torch.device(device), self._measuring) if device != "cpu" else None
+        self._arrived = _Arrivals()
+        self._told: dict[tuple[int, str], Message] = {}
+        self._allowed: dict[int, queue.Queue[None]] = {}
+        self._gpu = Gpu(settings, torch.device(device), self._wanted, self._measuring) if device != "cpu" else None
 
     def _open_case(self, case: Message) -> _Case:
         constants = dict(case["overrides"])
@@ -75,11 +105,23 @@ class Judge:
     def _measuring(self, name: str) -> None:
         self._channel.send({"event": "measuring", "name": name})
 
+    def _wanted(self, name: str) -> Answerer:
+        """Has the engine start a baseline's process, and waits for it."""
+        self._channel.send({"event": "wanted", "name": name})
+        return self._arrived.take(name)
+
+    def _alone(self, number: int) -> None:
+        """Returns when the engine finds nobody else computing on the device, or no use in waiting longer."""
+        answer = self._allowed.setdefault(number, queue.Queue())
+        self._channel.send({"id": number, "event": "alone"})
+        with contextlib.suppress(queue.Empty):
+            answer.get(timeout=_PATIENCE_S)
+
     # what the engine asks for
 
     def serve(self) -> None:
         """Runs until the engine hangs up."""
-        self._channel.send({"event": "opened"})
+        self._channel.send({"event": "opened", **self._about_the_device()})
         while True:
             try:
                 message, descriptors = self._channel.receive(max_descriptors=1)
@@ -87,27 +129,62 @@ class Judge:
                 return
             if message["op"] == "examine":
                 connection = Channel.from_descriptor(descriptors[0])
-                arguments = (message["id"], connection, frozenset(message["known"]))
-                threading.Thread(target=self._examine, args=arguments, daemon=True).start()
+                threading.Thread(target=self._examine, args=(message, connection), daemon=True).start()
             elif message["op"] == "ended":
+                self._allowed.pop(message["id"], None)
                 for arena in self._lent.pop(message["id"], []):
                     arena.close()
             elif message["op"] == "baseline":
-                assert self._gpu is not None
-                answerer = Answerer(Channel.from_descriptor(descriptors[0]))
-                self._gpu.clock.add(Baseline(message["name"], answerer))
+                self._arrived.put(message["name"], Answerer(Channel.from_descriptor(descriptors[0])))
+            elif message["op"] == "allowed":
+                self._allowed.setdefault(message["id"], queue.Queue()).put(None)
             elif message["op"] == "start":
-                if self._gpu is not None:
-                    for index, case in enumerate(self._cases):
-                        self._gpu.measure_baselines(index, case.reference, case.overrides)
-                self._channel.send(self._facts())
+                # It waits for processes that arrive here.
+                threading.Thread(target=self._start, args=(message,), daemon=True).start()
 
-    def _facts(self) -> Message:
-        """What the engine tells people of the task before any candidate."""
+    def _start(self, message: Message) -> None:
+        """Measures the baselines that are not known yet, and says how the task stands."""
+        try:
+            problems = self._measure_baselines(message) if self._gpu is not None else []
+            self._channel.send(self._facts(problems))
+        except WireClosed:
+            return
+        except Exception as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            text = one_line(f"it failed on the baselines: {type(error).__name__}: {error}")
+            with contextlib.suppress(WireClosed):
+                self._channel.send({"event": "failed", "kind": "machine", "message": text})
+
+    def _measure_baselines(self, message: Message) -> list[str]:
+        assert self._gpu is not None
+        for known in message["known"]:
+            self._gpu.baselines.know(known["case"], known["tier"], Compared.from_json(known))
+        for name in message["own"]:
+            self._gpu.baselines.add_own(name, self._load_message())
+        found = [
+            self._gpu.measure_baselines(index, case.reference, case.overrides, lambda: self._alone(0))
+            for index, case in enumerate(self._cases)
+        ]
+        return [problem for problem in found if problem]
+
+    def _newly_compared(self, case: int) -> Message:
+        """What was found of a case's baselines since this was asked last, by tier."""
+        assert self._gpu is not None
+        found = {tier: compared.to_json() for tier, compared in self._gpu.baselines.compared(case).items()}
+        new = {tier: compared for tier, compared in found.items() if self._told.get((case, tier)) != compared}
+        self._told |= {(case, tier): compared for tier, compared in new.items()}
+        return new
+
+    def _load_message(self) -> Message:
+        """What makes a process import a candidate."""
+        return {"op": "load", "entry": self._task["entry"], "function": self._task["function"]}
+
+    def _facts(self, problems: Sequence[str]) -> Message:
+        """What the engine tells people of the task before any candidate; `problems` keep it from being timed."""
         return {
             "event": "ready",
-            "name": "cpu" if self._device == "cpu" else torch.cuda.get_device_name(self._device),
-            "toolchain": _toolchain(self._device),
+            "problem": "; ".join(problems),
             "cases": [self._case_facts(index, case) for index, case in enumerate(self._cases)],
         }
 
@@ -126,29 +203,43 @@ class Judge:
             "cost": cost if self._gpu is None else None,
             "bound": cost["bound"] if cost is not None else None,
             "bounds": {},
-            "bands": {},
             "problem": large.problem if large is not None else "",
-            "baselines": {},
+            "compared": {},
         }
         if self._gpu is not None:
-            facts["baselines"] = self._gpu.times(index)
+            facts["compared"] = self._newly_compared(index)
             facts["bounds"] = self._gpu.bounds(cost["bound"]) if cost is not None else {}
-            facts["problem"] = "; ".join(filter(None, [facts["problem"], *self._gpu.problems()]))
+            facts["problem"] = "; ".join(filter(None, [facts["problem"], *self._gpu.baselines.problems.values()]))
         return facts
+
+    def _about_the_device(self) -> Message:
+        """Its name and id, and the versions that the nursery does not know, since it never looks at the GPU."""
+        if self._gpu is None:
+            return {"name": "cpu", "device_id": "", "toolchain": {}}
+        major, minor = torch.cuda.get_device_capability(self._device)
+        versions = {"cuda": str(torch.version.cuda), "arch": f"sm_{major}{minor}"}
+        driver = self._gpu.nvml.driver() if self._gpu.nvml is not None else ""
+        return {
+            "name": torch.cuda.get_device_name(self._device),
+            "device_id": self._gpu.id,
+            "toolchain": versions | ({"driver": driver} if driver else {}),
+        }
 
     # one candidate
 
-    def _examine(self, number: int, connection: Channel, known: frozenset[str]) -> None:
+    def _examine(self, request: Message, connection: Channel) -> None:
         """Examines one candidate on every case; its last message is the verdict, whatever happens.
 
-        `known` are fingerprints of candidates that have been timed: what compiles to one of them is not timed again.
+        The request's `known` are fingerprints of candidates that have been timed: what compiles to one of them is not
+        timed again.
         """
+        number = request["id"]
         answerer = Answerer(connection)
         done: list[Findings] = []
         verdict: Message = {"verdict": "correct", "reason": "", "detail": ""}
         try:
             for index, case in enumerate(self._cases):
-                self._examine_case(number, index, case, answerer, done, known)
+                self._examine_case(request, index, case, answerer, done)
         except Fault as fault:
             done[-1].labels.update(fault.labels)
             verdict = {"verdict": fault.verdict, "reason": fault.reason, "detail": fault.detail}
@@ -183,14 +274,10 @@ class Judge:
         self._channel.send({"id": number, **message})
 
     def _examine_case(
-        self,
-        number: int,
-        index: int,
-        case: _Case,
-        answerer: Answerer,
-        done: list[Findings],
-        known: frozenset[str],
+        self, request: Message, index: int, case: _Case, answerer: Answerer, done: list[Findings]
     ) -> None:
+        number = request["id"]
+
         def arenas(tensors: Sequence[torch.Tensor], margin: int = 0) -> Arena:
             arena = MemfdArena(tensors) if self._gpu is None else self._gpu.arenas.lend(tensors, margin)
             self._lent.setdefault(number, []).append(arena)
@@ -199,8 +286,9 @@ class Judge:
         def report(message: Message) -> None:
             self._report(number, message)
 
-        def waiting(begins: bool) -> None:
-            report({"event": "waiting" if begins else "goes_on"})
+        def waiting(what: str) -> None:
+            ours = what == ANOTHER_CANDIDATE
+            report({"event": "waiting", "for": what, "ours": ours} if what else {"event": "goes_on"})
 
         modelled = case.large if self._gpu is None else None
         examination = Examination(
@@ -214,30 +302,44 @@ class Judge:
             report,
             interpreted=self._gpu is None,
         )
-        load = {"op": "load", "entry": self._task["entry"], "function": self._task["function"]} if not index else None
+        load = self._load_message() if not index else None
         findings = examination.findings
         done.append(findings)
         if self._gpu is None:
             examination.run(load)
             return
+        confirming = request["confirms"]
         with self._gpu.lock.shared_but_for(answerer, waiting):
-            examination.run(load)
-        if self._fingerprint(done) in known:
+            if confirming is None:
+                examination.run(load)
+            else:
+                examination.look_again(load, confirming[index]["tuned"])
+        if self._fingerprint(done) in request["known"]:
             return
         examination.enter("time")
 
-        def check(trial: Trial) -> None:
+        def check(trial: Trial, changes: list[torch.Tensor]) -> None:
             findings.stage = "after"
-            examination.check_timed(case.reference.fresh(trial))
+            examination.check_timed(case.reference.fresh(trial), changes)
             findings.stage = "time"
 
-        measured = self._gpu.clock.measure(
-            answerer, index, case.reference, case.overrides, findings.tier, check, waiting, arenas
+        best = request["best"]
+        contender = Contender(
+            answerer,
+            index,
+            case.reference,
+            case.overrides,
+            findings.tier if confirming is None else confirming[index]["tier"],
+            check,
+            arenas,
+            best.get(case.name, float("inf")) if best is not None else None,
         )
-        findings.measurement = measured.to_json()
+        findings.measurement = self._gpu.clock.measure(contender, waiting, lambda: self._alone(number)).to_json()
+        if compared := self._newly_compared(index):
+            report({"event": "compared", "case": index, "compared": compared})
         with self._gpu.lock.shared_but_for(answerer, waiting):
             examination.ask_afterwards()
-            if index == len(self._cases) - 1:
+            if confirming is None and index == len(self._cases) - 1:
                 honesty.last_doubts(examination)
 
 
@@ -259,14 +361,6 @@ def _kept_bytes(device: str) -> int:
     if device == "cpu":
         return 2 << 30
     return int(torch.cuda.get_device_properties(device).total_memory) // 16
-
-
-def _toolchain(device: str) -> dict[str, str]:
-    """The versions that the nursery does not know, since it never looks at the GPU."""
-    if device == "cpu":
-        return {}
-    major, minor = torch.cuda.get_device_capability(device)
-    return {"cuda": str(torch.version.cuda), "arch": f"sm_{major}{minor}"}
 
 
 def _device(wanted: str) -> str:

@@ -28,7 +28,7 @@ def test_means_and_intervals() -> None:
     assert interval_95([5.0]) == pytest.approx((5.0, 5.0))
 
 
-def ignore(begins: bool) -> None:
+def ignore(what: str) -> None:
     """Nobody wants to know."""
 
 
@@ -37,14 +37,14 @@ def test_a_timing_run_keeps_another_process_waiting(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from engine.judging.workers.device_lock import DeviceLock\n"
-        "with DeviceLock('GPU-1/../x', Path(sys.argv[1])).exclusive(lambda begins: print(begins, flush=True)):\n"
+        "with DeviceLock('GPU-1/../x', Path(sys.argv[1])).exclusive(lambda what: print(repr(what), flush=True)):\n"
         "    print('held', flush=True)\n"
     )
     with lock.exclusive(ignore):
         other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
         assert other.stdout is not None
-        assert other.stdout.readline() == "True\n"
-    assert other.stdout.read() == "False\nheld\n"
+        assert other.stdout.readline() == "'another search on this machine'\n"
+    assert other.stdout.read() == "''\nheld\n"
     assert other.wait() == 0
     assert [path.name for path in tmp_path.iterdir()] == ["kernelgrove-GPU-1x.lock"]
 
@@ -55,7 +55,7 @@ def test_checks_share_the_device_and_cannot_keep_a_timing_run_out(tmp_path: Path
     wants, timed = threading.Event(), threading.Event()
 
     def time_something() -> None:
-        with lock.exclusive(lambda begins: wants.set() if begins else None):
+        with lock.exclusive(lambda what: wants.set() if what else None):
             order.append("timed")
         timed.set()
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from engine.judging.confirmation import Bar
 from engine.loop.evaluation_tasks import Judge
 from engine.loop.search_loop import SearchLoop
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed
@@ -52,7 +53,7 @@ class ScriptedJudge:
         self.before = before
 
     async def evaluate(
-        self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
     ) -> Evaluation:
         if self.before is not None:
             self.before(source)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from engine.judging.confirmation import Bar
 from engine.judging.facts import MachineError
 from engine.loop.evaluation_tasks import MAX_ATTEMPTS
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed
@@ -247,12 +248,12 @@ async def test_a_machine_that_fails_is_tried_again_and_not_held_against_the_cand
         failures = 0
 
         async def evaluate(
-            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+            self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
         ) -> Evaluation:
             if self.failures < 2:
                 self.failures += 1
                 return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "the judge was killed")
-            return await super().evaluate(source, on_log=on_log)
+            return await super().evaluate(source, known=known, bar=bar, on_waiting=on_waiting)
 
     _, candidates = await search(db, run, None, FlakyJudge())
     assert [candidate.verdict for candidate in candidates] == [Verdict.CORRECT] * 3
@@ -283,7 +284,7 @@ async def test_what_compiles_to_known_code_is_named_to_the_judge_and_needs_no_ti
         named: ClassVar[list[set[str]]] = []
 
         async def evaluate(
-            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+            self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
         ) -> Evaluation:
             self.named.append(set(known))
             time_us = None if known else 7.0
@@ -307,14 +308,14 @@ async def test_several_workers_judge_at_once_and_keep_the_budget(tmp_path: Path)
 
     class SlowJudge(ScriptedJudge):
         async def evaluate(
-            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+            self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
         ) -> Evaluation:
             nonlocal running, most
             running += 1
             most = max(most, running)
             await asyncio.sleep(0.3)
             running -= 1
-            return await super().evaluate(source, on_log=on_log)
+            return await super().evaluate(source, known=known, bar=bar, on_waiting=on_waiting)
 
     _, candidates = await search(db, run, ScriptedProposer(structures=9), SlowJudge())
     assert len(candidates) == 9

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.events import Stalled
+from engine.judging.confirmation import Bar
 from engine.judging.facts import MachineError
 from engine.loop.event_command import EventCommand
 from engine.proposing.proposer import ProposalRequest, Proposed
@@ -41,9 +42,9 @@ class TimedJudge(ScriptedJudge):
         self.times_us = times_us
 
     async def evaluate(
-        self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+        self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
     ) -> Evaluation:
-        await super().evaluate(source, on_log=on_log)
+        await super().evaluate(source, known=known, bar=bar, on_waiting=on_waiting)
         time_us = self.times_us[min(len(self.judged), len(self.times_us)) - 1]
         return Evaluation(Verdict.CORRECT, "time", "", time_us=time_us, speedup={"eager": 100.0 / time_us})
 
@@ -114,7 +115,7 @@ async def test_proposals_that_only_repeat_end_the_search_although_they_use_no_bu
 async def test_a_machine_that_fails_on_everything_ends_the_search_and_uses_no_budget(tmp_path: Path) -> None:
     class BrokenJudge(ScriptedJudge):
         async def evaluate(
-            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+            self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
         ) -> Evaluation:
             return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "the GPU fell off the bus")
 
@@ -185,7 +186,7 @@ async def test_a_retest_that_the_machine_cannot_do_leaves_the_verdict(tmp_path: 
 
     class BrokenJudge(ScriptedJudge):
         async def evaluate(
-            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+            self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
         ) -> Evaluation:
             return Evaluation(Verdict.INFRASTRUCTURE_ERROR, "load", "no memory")
 
@@ -216,14 +217,14 @@ async def test_two_devices_judge_at_once_and_neither_is_idle_while_candidates_wa
 
     class Device(ScriptedJudge):
         async def evaluate(
-            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+            self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
         ) -> Evaluation:
             assert self not in busy, "one worker a device"
             busy.add(self)
             at_once.append(len(busy))
             await asyncio.sleep(0.05)
             busy.discard(self)
-            return await super().evaluate(source, on_log=on_log)
+            return await super().evaluate(source, known=known, bar=bar, on_waiting=on_waiting)
 
     devices = [Device(), Device()]
     _, candidates = await search(db, run, ScriptedProposer(structures=50), *devices)
@@ -238,7 +239,7 @@ async def test_a_device_that_is_lost_leaves_its_work_to_the_others(tmp_path: Pat
 
     class Lost(ScriptedJudge):
         async def evaluate(
-            self, source: str, *, on_log: Callable[[str], None] | None = None, known: Collection[str] = ()
+            self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
         ) -> Evaluation:
             raise MachineError("cuda:1 is gone")
 

@@ -268,8 +268,8 @@ def test_a_second_start_of_the_engine_writes_only_baselines_that_are_new(db: Pat
     facts = {
         "toolchain": {"torch": "2.13.0"},
         "cases": [
-            {"name": "small", "tiers": {"exact": {"eager": 9.0}, "reduced": {"eager": 7.0}}, "bound_us": 2.0},
-            {"name": "large", "tiers": {"exact": {"eager": 90.0}}, "bound_us": None},
+            {"name": "small", "tiers": {"exact": {"eager": 9.0}, "reduced": {"eager": 7.0}}, "bounds": {"exact": 2.0}},
+            {"name": "large", "tiers": {"exact": {"eager": 90.0}}},
         ],
     }
     for _ in range(2):
