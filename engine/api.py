@@ -17,7 +17,7 @@ from engine.judging.preflight import check_machine
 from engine.loop.launch import LaunchError, launch
 from engine.loop.process import facts_document, judge_settings
 from engine.proposing.briefing import Subject, structural_briefing
-from engine.proposing.llm import usable_skills
+from engine.proposing.findings import usable_skills
 from engine.proposing.prompt import Prompt
 from engine.records import BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Task
 from engine.search.policies import find_policy

@@ -136,6 +136,7 @@ class CommandKind(StrEnum):
     HINT = "hint"
     FORCE = "force"
     RETEST = "retest"
+    ANSWER = "answer"
 
 
 class CommandState(StrEnum):

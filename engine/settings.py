@@ -183,7 +183,7 @@ class RunSettings(BaseModel):
     on_event: str = ""
     start: bool = False
     max_cost: Annotated[float, Field(gt=0)] | None = None
-    proposer: Literal["auto", "compiler", "llm", "mixed"] = "auto"
+    proposer: Literal["auto", "compiler", "llm", "mixed", "manual"] = "auto"
     llm: LlmSettings = LlmSettings()
     skills: str = "active"
     seed: int = 0

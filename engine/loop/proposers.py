@@ -12,7 +12,9 @@ from typing import Self
 from engine.lowering.client import LoweredTask, LoweringClient
 from engine.proposing.briefing import Subject
 from engine.proposing.compiler import CompilerProposer
+from engine.proposing.findings import Findings
 from engine.proposing.llm import LlmProposer
+from engine.proposing.manual import ManualProposer
 from engine.proposing.mixed import MixedProposer
 from engine.proposing.model import ModelClient, key_for
 from engine.proposing.prices import priced
@@ -40,6 +42,15 @@ def proposer_name(settings: RunSettings) -> str:
     return settings.proposer
 
 
+def asks_a_model(settings: RunSettings) -> bool:
+    """Whether a language model proposes.
+
+    Raises:
+        SettingsError: one is to propose and none is named.
+    """
+    return proposer_name(settings) in ("llm", "mixed")
+
+
 def ready_settings(
     settings: RunSettings, prices: Mapping[str, Price], environment: Mapping[str, str] = os.environ
 ) -> RunSettings:
@@ -53,7 +64,7 @@ def ready_settings(
     Raises:
         SettingsError: a model is to propose and is not named, has no key, or cannot be held to --max-cost.
     """
-    if proposer_name(settings) == "compiler":
+    if not asks_a_model(settings):
         return settings
     llm = settings.llm
     if not llm.base_url and not llm.azure_endpoint and environment.get("OPENAI_BASE_URL"):
@@ -75,7 +86,7 @@ class ProposerParts:
         self._task = task
         self._settings = settings
         self._name = proposer_name(settings)
-        self._model = ModelClient(settings.llm) if self._name != "compiler" else None
+        self._model = ModelClient(settings.llm) if asks_a_model(settings) else None
         self._stack = AsyncExitStack()
         self._lowering: LoweringClient | None = None
         self._lowered: asyncio.Task[LoweredTask] | None = None
@@ -83,7 +94,7 @@ class ProposerParts:
     async def __aenter__(self) -> Self:
         if self._model is not None:
             self._stack.push_async_callback(self._model.close)
-        if self._name != "llm":
+        if self._name in ("compiler", "mixed"):
             self._lowering = await self._stack.enter_async_context(LoweringClient())
             self._lowered = asyncio.create_task(self._lowering.open(self._task, self._settings.arch))
             self._stack.callback(self._lowered.cancel)
@@ -100,6 +111,8 @@ class ProposerParts:
         Raises:
             LoweringError: the lowering process cannot do its work.
         """
+        if self._name == "manual":
+            return ManualProposer(Findings(self._reader(), self._store.run_id, self._subject()), self._store.ledger)
         if self._model is None:
             return await self._compiler()
         llm = self._llm(self._model)
@@ -118,8 +131,13 @@ class ProposerParts:
         )
 
     def _llm(self, model: ModelClient) -> LlmProposer:
+        return LlmProposer(model, self._reader(), self._store.ledger, self._store.run_id, self._subject())
+
+    def _subject(self) -> Subject:
         run = self._store.run()
+        return Subject(self._task, entry_point(self._task), run.device, run.facts, self._settings)
+
+    def _reader(self) -> Reader:
         reader = Reader(self._store.path)
         self._stack.callback(reader.close)
-        subject = Subject(self._task, entry_point(self._task), run.device, run.facts, self._settings)
-        return LlmProposer(model, reader, self._store.ledger, run.id, subject)
+        return reader

@@ -17,6 +17,8 @@ from engine.ends import End, end_of
 from engine.loop.evaluation_tasks import EvaluationTasks, Judge
 from engine.loop.picture import Picture
 from engine.loop.proposal_tasks import ProposalTasks
+from engine.proposing.answers import AnswerError
+from engine.proposing.manual import ManualProposer
 from engine.proposing.prices import most_usd
 from engine.proposing.proposer import Proposer
 from engine.records import CandidateState, ProposerKind, RunState, Step
@@ -55,7 +57,7 @@ class SearchLoop:
             while not await self._turn():
                 await self._pause_between_turns()
             # What was asked while the run came to its end is answered by what it came to.
-            self._store.obey(_ended)
+            self._store.obey(_Ended())
         finally:
             await self._cancel(self._tasks)
 
@@ -64,7 +66,7 @@ class SearchLoop:
         self._evaluations.collect()
         self._proposals.collect()
         self._picture.refresh()
-        self._store.obey(self._taker)
+        self._store.obey(self)
         self._picture.refresh()
         await self._cancel([*self._evaluations.taken_away(self._picture), *self._proposals.taken_away()])
         run = self._store.run()
@@ -95,12 +97,18 @@ class SearchLoop:
     # Expanding
 
     @property
+    def _asked_of_people(self) -> int:
+        proposing = self._picture.in_states(CandidateState.PROPOSING)
+        return sum(candidate.proposer is ProposerKind.MANUAL for candidate in proposing)
+
+    @property
     def _waiting(self) -> int:
-        return self._picture.count(CandidateState.AWAITING_APPROVAL)
+        """How many candidates wait for people, for approval or for an answer; the search goes on meanwhile."""
+        return self._picture.count(CandidateState.AWAITING_APPROVAL) + self._asked_of_people
 
     @property
     def _under_way(self) -> int:
-        return self._picture.count(*_OPEN)
+        return self._picture.count(*_OPEN) - self._asked_of_people
 
     def _expand(self, budget: int) -> bool:
         """Starts proposals while there is room for them; returns whether nothing is left to do."""
@@ -151,7 +159,20 @@ class SearchLoop:
         pool = self._settings.policy.context_pool
         return choose_context(self._picture.snapshot, choice.parent, choice.step, pool, draw)
 
-    def _taker(self, number: int, step: Step) -> tuple[ProposerKind, Mapping[str, Any]]:
+    def check_answer(self, parent: int | None, text: str) -> None:
+        """Makes sure that a person's answer to a prompt can be used.
+
+        Raises:
+            Refused: it cannot, or nobody was asked.
+        """
+        if not isinstance(self._proposer, ManualProposer):
+            raise Refused(f"run {self._store.run_id} asks no person for proposals")
+        try:
+            self._proposer.read(parent, text)
+        except AnswerError as error:
+            raise Refused(str(error)) from error
+
+    def taker(self, number: int, step: Step) -> tuple[ProposerKind, Mapping[str, Any]]:
         """Who takes a step that a person forces, and what is shown to them.
 
         Raises:
@@ -211,8 +232,14 @@ class SearchLoop:
         await asyncio.gather(*cancelled, return_exceptions=True)
 
 
-def _ended(number: int, step: Step) -> tuple[ProposerKind, Mapping[str, Any]]:
-    raise Refused("the search has ended")
+class _Ended:
+    """Nothing is proposed any more."""
+
+    def taker(self, number: int, step: Step) -> tuple[ProposerKind, Mapping[str, Any]]:
+        raise Refused("the search has ended")
+
+    def check_answer(self, parent: int | None, text: str) -> None:
+        raise Refused("the search has ended")
 
 
 async def keep_heartbeat(store: RunStore) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 from engine.proposing.answers import AnswerError, read_change, read_idea, read_module, read_suggestions
-from engine.proposing.briefing import Briefing, Shown, Subject, local_briefing, structural_briefing
-from engine.proposing.describe import tried_words
+from engine.proposing.briefing import Briefing, Subject
+from engine.proposing.findings import Findings
 from engine.proposing.model import ModelClient, Reply, destination
 from engine.proposing.prices import cost_usd, reserve_usd
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed, ProposerUnavailable
@@ -23,8 +22,6 @@ from engine.proposing.tokens import estimate_tokens
 from engine.records import CallFailure, ProposerKind, Step, Usage
 from engine.store.ledger import CallOrder, Ledger, OverBudget
 from engine.store.reader import Reader
-from skills.records import Skill, SkillStatus
-from skills.rule_files import read_rules
 
 T = TypeVar("T")
 
@@ -73,25 +70,6 @@ class CallFailed(ProposalFailed):
         self.failure = failure
 
 
-def usable_skills(reader: Reader, choice: str) -> list[Skill]:
-    """The rules that prompts may show, as the setting `skills` says: `active`, `none`, or those of a file or folder.
-
-    Raises:
-        SkillError: the file holds no rules.
-    """
-    if choice == "none":
-        return []
-    if choice == "active":
-        return reader.skills().find(status=SkillStatus.ACTIVE, enabled=True)
-    return [
-        Skill(
-            id=0, revision=0, status=SkillStatus.ACTIVE, enabled=True, author=choice, reason="", changed_at=0.0,
-            **rule.changes(),
-        )
-        for rule in read_rules(Path(choice))
-    ]  # fmt: skip
-
-
 class LlmProposer:
     """Asks a model for kernels.
 
@@ -108,6 +86,7 @@ class LlmProposer:
     def __init__(self, client: ModelClient, reader: Reader, ledger: Ledger, run: int, subject: Subject) -> None:
         self._client = client
         self._reader = reader
+        self._findings = Findings(reader, run, subject)
         self._ledger = ledger
         self._run = run
         self._subject = subject
@@ -136,28 +115,17 @@ class LlmProposer:
 
     async def _new(self, proposal: _Proposal, request: ProposalRequest) -> Proposed:
         entry = self._subject.entry
-        briefing = structural_briefing(
-            self._subject,
-            self._skills(),
-            [self._shown(number) for number in request.context],
-            tried_words(self._reader.structures(self._run)),
-            self._reader.hints(self._run, request.parent),
-            self._reader.latest_failures(self._run),
-        )
+        briefing = self._findings.structural(request)
         answer, source = await proposal.ask(
             "structural", briefing, lambda text: self._fresh(proposal, read_module(text, entry))
         )
         return Proposed(source, read_idea(answer, source, "a new kernel"))
 
     async def _change(self, proposal: _Proposal, request: ProposalRequest) -> Proposed:
-        assert request.parent is not None
-        parent = self._shown(request.parent)
-        history = [self._shown(number) for number in request.context if number != request.parent]
-        hints = self._reader.hints(self._run, request.parent)
-        tried = tried_words(self._reader.changes(self._run, request.parent))
-        briefing = local_briefing(self._subject, self._skills(), parent, history, tried, hints)
+        briefing, chain = self._findings.local(request)
+        parent = chain[-1]
         suggestions: list[str] = []
-        if any(shown.correct for shown in (*history, parent)):
+        if any(shown.correct for shown in chain):
             suggestions = await self._revise(proposal, briefing)
         entry = self._subject.entry
         answer, source = await proposal.ask(
@@ -192,14 +160,6 @@ class LlmProposer:
                 f"this is the text of candidate {known}, which is judged already: answer with another",
             )
         return source
-
-    def _shown(self, number: int) -> Shown:
-        (candidate,) = self._reader.candidates(self._run, [number])
-        source = self._reader.source(self._run, number) or ""
-        return Shown(candidate, source, self._reader.evaluation(self._run, number))
-
-    def _skills(self) -> list[Skill]:
-        return usable_skills(self._reader, self._subject.settings.skills)
 
     # One request
 

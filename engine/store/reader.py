@@ -18,6 +18,7 @@ from engine.records import (
     Candidate,
     CandidateState,
     Command,
+    CommandKind,
     CommandState,
     Evaluation,
     ModelCall,
@@ -294,6 +295,15 @@ class Reader:
     def spending(self, run: int) -> Spending:
         """What a run has asked of models, in tokens and money."""
         return ledger.spending_of(self._connection, run)
+
+    def answer(self, run: int, number: int) -> str | None:
+        """What a person answered to the prompt of a candidate, None before."""
+        row = self._connection.execute(
+            "SELECT argument FROM commands WHERE run = ? AND kind = ? AND candidate = ? AND state = ?"
+            " ORDER BY id LIMIT 1",
+            (run, CommandKind.ANSWER, number, CommandState.DONE),
+        ).fetchone()
+        return None if row is None else str(row[0])
 
     def hints(self, run: int, number: int | None) -> list[str]:
         """What people hinted for the run, and for a candidate or one that it grew from, oldest first."""

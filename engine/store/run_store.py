@@ -32,7 +32,6 @@ from engine.records import (
     BaselineKernel,
     Candidate,
     CandidateState,
-    CommandKind,
     CommandState,
     Evaluation,
     ProposerKind,
@@ -366,22 +365,22 @@ class RunStore:
 
     # Commands
 
-    def obey(self, proposer_for: steering.ProposerFor | None = None) -> None:
+    def obey(self, desk: steering.Desk | None = None) -> None:
         """Carries out every command that waits, oldest first, each with its answer in one transaction.
 
-        A step that a person forces waits until it is known who would take it.
+        What a search must be under way for goes on waiting without one.
         """
         rows = self._connection.execute(
             "SELECT * FROM commands WHERE run = ? AND state = ? ORDER BY id", (self.run_id, CommandState.QUEUED)
         ).fetchall()
         for command in map(command_from, rows):
-            if command.kind is CommandKind.FORCE and proposer_for is None:
+            if command.kind in steering.NEEDS_DESK and desk is None:
                 continue
             try:
                 with self._write() as connection:
                     if not steering.still_asked(connection, command):
                         continue
-                    text = steering.carry_out(connection, command, proposer_for)
+                    text = steering.carry_out(connection, command, desk)
                     steering.answer(connection, command, CommandState.DONE, text)
             except steering.Refused as refusal:
                 with self._write() as connection:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from engine.events import CandidateFlagged, CommandAnswered, RunChanged
 from engine.records import CandidateState, Command, CommandKind, CommandState, ProposerKind, RunState, Step
@@ -35,12 +35,22 @@ class Refused(Exception):
     """The command cannot be carried out; the message is the answer."""
 
 
-ProposerFor = Callable[[int, Step], tuple[ProposerKind, Mapping[str, Any]]]
-"""Says who takes a step at a candidate (0 is the root) and what is shown to them; raises `Refused` if nobody can."""
+class Desk(Protocol):
+    """Who knows what proposers can do: a search that is under way."""
+
+    def taker(self, number: int, step: Step) -> tuple[ProposerKind, Mapping[str, Any]]:
+        """Who takes a step at a candidate (0 is the root), and what is shown to them; raises `Refused` if nobody."""
+
+    def check_answer(self, parent: int | None, text: str) -> None:
+        """Makes sure that a person's answer can be used, as a change of a parent or by itself; raises `Refused`."""
 
 
-def carry_out(connection: sqlite3.Connection, command: Command, proposer_for: ProposerFor | None = None) -> str:
-    """Does what a command asks and returns the answer; a forced step needs to know who takes it.
+NEEDS_DESK = (CommandKind.FORCE, CommandKind.ANSWER)
+"""Commands that wait until a search is under way."""
+
+
+def carry_out(connection: sqlite3.Connection, command: Command, desk: Desk | None = None) -> str:
+    """Does what a command asks and returns the answer; some need to know what proposers can do.
 
     Raises:
         Refused: the command makes no sense as things stand.
@@ -58,9 +68,10 @@ def carry_out(connection: sqlite3.Connection, command: Command, proposer_for: Pr
             return _hint(connection, command)
     if command.candidate is None:
         raise Refused(f"{command.kind} needs the number of a candidate")
-    if command.kind is CommandKind.FORCE:
-        assert proposer_for is not None
-        return _force(connection, command, command.candidate, proposer_for)
+    if command.kind in NEEDS_DESK:
+        assert desk is not None
+        done = _force if command.kind is CommandKind.FORCE else _take_answer
+        return done(connection, command, command.candidate, desk)
     run, number = command.run, command.candidate
     match command.kind:
         case CommandKind.PRUNE:
@@ -200,7 +211,22 @@ def _retest(connection: sqlite3.Connection, run: int, number: int) -> str:
     return f"{number} is judged again, and keeps its verdict until then"
 
 
-def _force(connection: sqlite3.Connection, command: Command, number: int, proposer_for: ProposerFor) -> str:
+def _take_answer(connection: sqlite3.Connection, command: Command, number: int, desk: Desk) -> str:
+    """Takes what a person answers to a prompt; the command's row is where its proposer finds it."""
+    row = _candidate(connection, command.run, number)
+    if row["proposer"] != ProposerKind.MANUAL or row["state"] != CandidateState.PROPOSING:
+        raise Refused(f"candidate {number} does not wait for an answer; it is {_words(row['state'])}")
+    answered = connection.execute(
+        "SELECT 1 FROM commands WHERE run = ? AND kind = ? AND candidate = ? AND state = ?",
+        (command.run, command.kind, number, CommandState.DONE),
+    ).fetchone()
+    if answered is not None:
+        raise Refused(f"candidate {number} has been answered already")
+    desk.check_answer(row["parent"] if row["step"] == Step.LOCAL else None, command.argument)
+    return f"the answer is taken as candidate {number}"
+
+
+def _force(connection: sqlite3.Connection, command: Command, number: int, desk: Desk) -> str:
     """Asks for a step at a candidate (0 is the root), whatever the policy would choose."""
     run = command.run
     if command.argument not in tuple(Step):
@@ -214,7 +240,7 @@ def _force(connection: sqlite3.Connection, command: Command, number: int, propos
             raise Refused(f"candidate {number} is pruned; restore it first")
         if row["state"] != CandidateState.EVALUATED:
             raise Refused(f"nothing can grow from candidate {number}; it is {_words(row['state'])}")
-    proposer, shown = proposer_for(number, step)
+    proposer, shown = desk.taker(number, step)
     why = {"step": f"forced by {command.author}", "command": command.id, **shown}
     made = proposals.add(connection, run, number or None, step, proposer, why)
     return f"a {step} step {f'from {number}' if number else 'at the root'} becomes candidate {made}"

@@ -30,6 +30,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "budget": ("steer", "Change how many candidates a search may judge."),
     "hint": ("steer", "Give a search advice that its proposals are shown."),
     "force": ("steer", "Have a search take a step at a candidate."),
+    "answer": ("steer", "Answer a prompt that waits for you."),
     "retest": ("steer", "Judge candidates again."),
     "retract": ("steer", "Take back a command that is not answered yet."),
     "add": ("steer", "Enter your own kernel as a child."),

@@ -22,8 +22,8 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option(
             "--proposer",
-            type=click.Choice(["auto", "compiler", "llm", "mixed"]),
-            help="Who makes the candidates; auto is mixed where a model is named, else compiler.",
+            type=click.Choice(["auto", "compiler", "llm", "mixed", "manual"]),
+            help="Who makes the candidates; auto is mixed where a model is named, else compiler; manual asks you.",
         ),
         click.option("--model", metavar="NAME", help="The language model that proposes."),
         click.option("--base-url", metavar="URL", help="Its endpoint, if not OpenAI's: vLLM, Ollama, llama.cpp."),
@@ -76,13 +76,13 @@ def ready(settings: RunSettings, all_settings: Settings) -> RunSettings:
         SettingsError: a model is to propose and is not named, has no key, or cannot be held to --max-cost.
         SkillError: the rules cannot be read.
     """
-    from engine.loop.proposers import proposer_name, ready_settings
+    from engine.loop.proposers import asks_a_model, ready_settings
     from skills.rule_files import read_rules
 
     if settings.skills not in ("none", "active"):
         read_rules(Path(settings.skills))
     settings = ready_settings(settings, all_settings.prices)
-    if proposer_name(settings) != "compiler" and settings.llm.price is None:
+    if asks_a_model(settings) and settings.llm.price is None:
         click.echo(
             f"no price is known for {settings.llm.model} here, so its tokens are counted and its cost is not; give it "
             f'in kernelgrove.toml under [prices."{settings.llm.model}"]',
@@ -98,14 +98,14 @@ def show_preview(db: Path, task: Any, settings: RunSettings, as_json: bool) -> N
         CommandFailed: no model is to propose.
     """
     from engine.api import preview_run
-    from engine.loop.proposers import proposer_name
+    from engine.loop.proposers import asks_a_model, proposer_name
     from engine.proposing.model import destination
     from engine.proposing.prices import reserve_usd
     from tui.commands.output import print_json
 
     name = proposer_name(settings)
-    if name == "compiler":
-        raise CommandFailed("the compiler proposes, so nothing leaves this machine; name a model with --model")
+    if not asks_a_model(settings):
+        raise CommandFailed("no model proposes, so nothing leaves this machine; name a model with --model")
     prompt = preview_run(db, task, settings)
     llm = settings.llm
     most = reserve_usd(llm.price, prompt.tokens, llm.max_output_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,20 @@ def hint_command(options: Options, run: int, words: tuple[str, ...]) -> int:
     candidate = int(words[0]) if len(words) > 1 and words[0].isdecimal() else None
     text = " ".join(words if candidate is None else words[1:])
     return _ask(options, run, CommandKind.HINT, () if candidate is None else (candidate,), text)
+
+
+@click.command("answer")
+@click.argument("run", type=int)
+@click.argument("candidate", type=int)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.pass_obj
+def answer_command(options: Options, run: int, candidate: int, file: Path) -> int:
+    """Answer the prompt of CANDIDATE of RUN (see `show --prompt`) with the text in FILE, or - for what is typed.
+
+    An answer is what a model would give: a module in a block of code or by itself, or edits of the parent.
+    """
+    text = sys.stdin.read() if str(file) == "-" else read_source(file)
+    return _ask(options, run, CommandKind.ANSWER, (candidate,), text)
 
 
 @click.command("force")

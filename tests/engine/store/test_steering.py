@@ -324,10 +324,14 @@ def test_a_step_is_forced_where_something_can_grow(db: Path, run: int, store: Ru
     judged = grow(store, "judged", time_us=1.0)
     waiting = grow(store, "waiting", judge=False)
 
-    def proposer_for(number: int, step: Step) -> tuple[ProposerKind, dict[str, object]]:
-        if step is Step.STRUCTURAL and number:
-            raise Refused("all structures have been offered")
-        return ProposerKind.LLM, {"context": {"numbers": [number]}}
+    class Proposers:
+        def taker(self, number: int, step: Step) -> tuple[ProposerKind, dict[str, object]]:
+            if step is Step.STRUCTURAL and number:
+                raise Refused("all structures have been offered")
+            return ProposerKind.LLM, {"context": {"numbers": [number]}}
+
+        def check_answer(self, parent: int | None, text: str) -> None:
+            raise AssertionError("nobody answers")
 
     for number, step in (
         (judged, "local"),
@@ -340,7 +344,7 @@ def test_a_step_is_forced_where_something_can_grow(db: Path, run: int, store: Ru
     control.ask(run, CommandKind.FORCE, judged, "sideways")
     store.obey()
     assert len(store.candidates()) == 2, "without a proposer forced steps wait"
-    store.obey(proposer_for)
+    store.obey(Proposers())
     with Reader(db) as reader:
         answers = [command.answer for command in reversed(reader.commands(run))]
     assert answers == [
