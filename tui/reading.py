@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from engine.records import Evaluation
+from engine.records import Evaluation, ModelCall
 from engine.store.database import StoreError
 from engine.store.reader import ProposalNote, Reader
 from tui.state.diff import Diff, as_text, diff, whole
@@ -59,6 +59,7 @@ class Detail:
     note: str
     evaluation: Evaluation | None
     proposal: ProposalNote | None
+    calls: tuple[ModelCall, ...] = ()
 
     @property
     def diff_text(self) -> str:
@@ -76,18 +77,24 @@ def read_detail(db: Path, wanted: Wanted) -> Detail:
             old = reader.source(wanted.run, wanted.against) if wanted.against else None
             evaluation = reader.evaluation(wanted.run, wanted.number)
             proposal = reader.proposal(wanted.run, wanted.number)
+            calls = tuple(reader.calls(wanted.run, wanted.number))
+            written = reader.response(calls[-1].id) if source is None and calls else ""
     except (StoreError, sqlite3.Error, ValueError, TypeError) as error:
         return Detail(wanted, "", Diff(), f"{wanted.number}", f"cannot be read: {error}", None, None)
+    if source is None and written:
+        # What a model is writing, or wrote without use, is what there is to see.
+        title = f"{wanted.number}, {'being written' if calls[-1].ended_at is None else 'the last answer'}"
+        return Detail(wanted, written, whole(written), title, "", evaluation, proposal, calls)
     if source is None:
-        return Detail(wanted, "", Diff(), f"{wanted.number}", "it has no source yet", evaluation, proposal)
+        return Detail(wanted, "", Diff(), f"{wanted.number}", "it has no source yet", evaluation, proposal, calls)
     if old is None:
-        return Detail(wanted, source, whole(source), _whole_title(wanted), "", evaluation, proposal)
+        return Detail(wanted, source, whole(source), _whole_title(wanted), "", evaluation, proposal, calls)
     shown = diff(old, source, wanted.context)
     relation = "" if wanted.base is Base.SOURCE else f"{wanted.base} "
     title = f"{wanted.number} against {relation}{wanted.against}"
     if shown.empty:
-        return Detail(wanted, source, Diff(), title, "both texts are the same", evaluation, proposal)
-    return Detail(wanted, source, shown, title, "", evaluation, proposal)
+        return Detail(wanted, source, Diff(), title, "both texts are the same", evaluation, proposal, calls)
+    return Detail(wanted, source, shown, title, "", evaluation, proposal, calls)
 
 
 def _whole_title(wanted: Wanted) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class RunOverview:
     best_time_us: float | None
     best_speedup: float | None
     engine: lease.Holder | None
+    spending: Spending = field(default_factory=Spending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ class Reader:
             best_time_us=best[0] if best else None,
             best_speedup=best[1] if best else None,
             engine=self.holder(run.id),
+            spending=self.spending(run.id),
         )
 
     def standing(self, overview: RunOverview, now: float) -> Standing:

@@ -23,7 +23,9 @@ from tui.commands.output import (
     run_document,
     structure_line,
 )
+from tui.state.spending import call_line, spending_lines
 from tui.state.structures import tried_structures
+from tui.state.why import why_sentences
 from tui.state.words import age_text, clean, speedup_text, time_text
 
 PARENT = 0
@@ -130,6 +132,9 @@ def status_command(options: Options, run: int | None, structures: bool, as_json:
             click.echo(overview.run.reason)
         if ahead := forecast_of(reader, overview):
             click.echo(f"about {age_text(ahead.seconds)} left, as it goes now, until its {ahead.by} is used up")
+        most = overview.run.settings.get("max_cost")
+        for line in spending_lines(overview.spending, overview.judged, overview.run.budget, most):
+            click.echo(line)
         lines = map(structure_line, tried) if structures else map(candidate_line, reader.candidates(overview.run.id))
         for line in lines:
             click.echo(line)
@@ -152,7 +157,8 @@ def _run_line(overview: RunOverview) -> str:
 @click.argument("candidate", type=int)
 @click.option("--source", "part", flag_value="source", help="Its source text.")
 @click.option("--why", "part", flag_value="why", help="Why it was asked for there, and how it was made.")
-@click.option("--log", "part", flag_value="log", help="The log of its evaluation.")
+@click.option("--prompt", "part", flag_value="prompt", help="What a model was sent for it, exactly.")
+@click.option("--log", "part", flag_value="log", help="What a model answered, and the log of its evaluation.")
 @click.option(
     "--diff",
     "other",
@@ -178,8 +184,9 @@ def show_command(
         elif part == "source":
             click.echo(reader.source(run, candidate) or "", nl=False)
         elif part == "log":
-            evaluation = reader.evaluation(run, candidate)
-            click.echo(evaluation.log if evaluation else "", nl=False)
+            _show_log(reader, run, candidate)
+        elif part == "prompt":
+            _show_prompt(reader, run, candidate)
         elif part == "why":
             _show_why(reader, run, candidate)
         else:
@@ -219,19 +226,29 @@ def _show_why(reader: Reader, run: int, candidate: int) -> None:
     if note is None:
         click.echo("a person entered it")
         return
-    for level in note.why.get("path", []):
-        arms = ", ".join(
-            f"{'expand here' if arm['arm'] is None else arm['arm']} {arm['value']:.3f} + {arm['bonus']:.3f}"
-            for arm in level["arms"]
-        )
-        took = "expand here" if level["took"] is None else level["took"]
-        click.echo(f"at {level['at'] or 'the root'}: took {took} among {arms}")
-    if "step" in note.why:
-        click.echo(f"step: {note.why['step']}")
-    if note.recipe is not None:
-        click.echo(f"made by the {note.proposer} as {note.recipe['structure']} with {note.recipe['parameters']}")
-    if note.failure:
-        click.echo(f"failed: {note.failure}")
+    for sentence in why_sentences(note, reader.calls(run, candidate)):
+        click.echo(sentence)
+
+
+def _show_prompt(reader: Reader, run: int, candidate: int) -> None:
+    """Prints every prompt that was sent for a candidate, exactly, each under a line that says what it was."""
+    calls = reader.calls(run, candidate)
+    if not calls:
+        raise CommandFailed(f"no model was asked for candidate {candidate}, so there is no prompt")
+    for call in calls:
+        click.echo(f"===== {call_line(call)}")
+        for role, text in reader.prompt(call.id):
+            click.echo(f"----- {role}")
+            click.echo(text)
+
+
+def _show_log(reader: Reader, run: int, candidate: int) -> None:
+    """Prints what the judge wrote down, and what a model answered, as far as it has been written."""
+    for call in reader.calls(run, candidate):
+        click.echo(f"===== {call_line(call)}")
+        click.echo(reader.response(call.id))
+    evaluation = reader.evaluation(run, candidate)
+    click.echo(evaluation.log if evaluation else "", nl=False)
 
 
 def _show_summary(reader: Reader, candidate: Candidate) -> None:

@@ -51,7 +51,7 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
         "correct": overview.correct,
         "awaiting_approval": overview.waiting_approval,
         "best": best,
-        "cost": {"usd": 0.0, "tokens": 0},
+        "cost": _cost(overview),
         "seconds": round(run.active_seconds, 1),
         "device": run.device,
         "settings": dict(run.settings),
@@ -67,6 +67,22 @@ def forecast_of(reader: Reader, overview: RunOverview) -> Forecast | None:
     if overview.engine is None or not overview.engine.alive or overview.run.state is not RunState.RUNNING:
         return None
     return forecast(parse_run_settings(overview.run.settings), reader.standing(overview, time.time()))
+
+
+def _cost(overview: RunOverview) -> dict[str, Any]:
+    """What models were asked for a run; money is None where no price is known for some of it."""
+    spending = overview.spending
+    return {
+        "usd": None if spending.unpriced else spending.usd,
+        "reserved_usd": spending.reserved_usd,
+        "max_usd": overview.run.settings.get("max_cost"),
+        "tokens": spending.tokens_in + spending.tokens_out,
+        "tokens_in": spending.tokens_in,
+        "tokens_out": spending.tokens_out,
+        "tokens_reasoning": spending.tokens_reasoning,
+        "calls": spending.calls,
+        "failures": dict(spending.failures),
+    }
 
 
 def _source_file(reader: Reader, run: int, number: int) -> str | None:

@@ -21,6 +21,7 @@ from engine.records import CandidateState
 from engine.result_line import result_line
 from engine.store.reader import Reader, RunOverview
 from tui.commands.output import candidate_line
+from tui.state.spending import spending_lines
 from tui.state.words import speedup_text, time_text
 
 _POLL_S = 0.2
@@ -84,6 +85,7 @@ def result_text(reader: Reader, overview: RunOverview) -> str:
         "",
         f"run {run.id} ({run.task}): {overview.judged} candidates judged, {overview.correct} correct, "
         f"{run.active_seconds:.0f} s",
+        *spending_lines(overview.spending, overview.judged, overview.judged, run.settings.get("max_cost")),
     ]
     if run.best is None:
         lines.append("no correct candidate was found")

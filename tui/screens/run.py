@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.timer import Timer
 
+from engine.records import CandidateState
 from tui.context import Context
 from tui.keys import Scope, bindings
 from tui.poller import Follower
@@ -119,6 +120,10 @@ class RunScreen(RunPanes):
         if self._log_waits:
             self._log_waits = False
             self._show_log()
+        current = self.view.tree.current
+        if current is not None and current.state is CandidateState.PROPOSING:
+            # What a model is writing goes into the database without an event.
+            self._read(now=True)
 
     def go_to(self, number: int) -> bool:
         """Puts the cursor on a candidate; a filter that hides it is cleared."""
@@ -179,7 +184,7 @@ class RunScreen(RunPanes):
 
     def on_run_screen_detail_read(self, message: DetailRead) -> None:
         """Shows what was read, if the cursor is still there."""
-        if message.detail.wanted == self.wanted():
+        if message.detail.wanted == self.wanted() and message.detail != self.detail:
             before = self.detail.wanted if self.detail else None
             self.detail = message.detail
             self._show_detail(keep_place=before == self.detail.wanted)
@@ -191,7 +196,7 @@ class RunScreen(RunPanes):
             self.inspector.show_facts(())
         else:
             self.diff_view.show(detail.diff, detail.note, keep_place=keep_place)
-            found = facts(candidate, detail.evaluation, detail.proposal, self.context.glyphs)
+            found = facts(candidate, detail.evaluation, detail.proposal, self.context.glyphs, detail.calls)
             self.inspector.show_facts(found, keep_place=keep_place)
         if self.candidate_log:
             self._show_log()

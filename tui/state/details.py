@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from engine.records import Candidate, Evaluation, MeasurementKind, Verdict
+from engine.records import Candidate, Evaluation, MeasurementKind, ModelCall, Verdict
+from tui.state.why import call_sentences, choice_sentences
 from tui.state.words import (
     Glyphs,
     Piece,
@@ -42,7 +43,11 @@ def _heading(text: str) -> Fact:
 
 
 def facts(
-    candidate: Candidate, evaluation: Evaluation | None, proposal: ProposalNote | None, glyphs: Glyphs
+    candidate: Candidate,
+    evaluation: Evaluation | None,
+    proposal: ProposalNote | None,
+    glyphs: Glyphs,
+    calls: Sequence[ModelCall] = (),
 ) -> list[Fact]:
     """What is known about a candidate, most important first."""
     found = _head(candidate, glyphs)
@@ -52,7 +57,7 @@ def facts(
         found += _kernels(evaluation)
         found += _checks(evaluation, glyphs)
     if proposal is not None:
-        found += _origin(proposal)
+        found += _origin(proposal, calls)
     return found
 
 
@@ -155,13 +160,17 @@ def _checks(evaluation: Evaluation, glyphs: Glyphs) -> list[Fact]:
     return found
 
 
-def _origin(proposal: ProposalNote) -> list[Fact]:
+def _origin(proposal: ProposalNote, calls: Sequence[ModelCall]) -> list[Fact]:
     found = [_heading("Origin"), Fact("proposer", f"{clean(proposal.proposer)}, {proposal.state}")]
     if proposal.failure:
         found.append(Fact("failure", one_line(proposal.failure), Tone.BAD))
+    for call in calls:
+        first, *more = call_sentences(call)
+        found.append(Fact(call.template.replace("_", " "), first, Tone.PLAIN if call.failure is None else Tone.WARN))
+        found += [Fact("", sentence, Tone.MUTED) for sentence in more]
     if proposal.why:
         found.append(_heading("Why here"))
-        found += _mapping(proposal.why)
+        found += [Fact("", sentence) for sentence in choice_sentences(proposal.why)]
     if proposal.recipe:
         found.append(_heading("Recipe"))
         found += _mapping(proposal.recipe)

@@ -11,6 +11,7 @@ from engine.records import Candidate, RunState
 from tui.state.chart import Progress, progress
 from tui.state.log import RunLog
 from tui.state.nodes import Change
+from tui.state.spending import spent_text
 from tui.state.tree import RunTree
 from tui.state.words import (
     Glyphs,
@@ -105,6 +106,8 @@ class RunView:
             parts.append(Segment(f"{best} #{run.best}", Tone.GOOD, order=1))
         if self.waiting:
             parts.append(Segment(f"{glyphs.waiting} {self.waiting} waiting", Tone.WARN, order=2))
+        if spent := spent_text(self.overview.spending, run.settings.get("max_cost")):
+            parts.append(Segment(spent, order=3))
         if run.device:
             parts.append(Segment(clean(run.device), Tone.MUTED, order=7))
         parts.append(self._engine(now))
