@@ -96,3 +96,22 @@ def add_own(db: Path, run: int, parent: int | None, source: str, idea: str) -> S
         return Said(f"your kernel is candidate {number} and waits for the judge", Tone.GOOD)
 
     return _plainly(action)
+
+
+_PROMPT = "# "
+
+
+def prompt_text(db: Path, run: int, number: int) -> str:
+    """The prompt that waits for a person's answer, as comments to write the answer below."""
+    with Reader(db) as reader:
+        calls = reader.calls(run, number)
+        parts = [text for _, text in reader.prompt(calls[-1].id)] if calls else ["the prompt is not written yet"]
+    lines = "\n\n".join(parts).splitlines()
+    return "".join(f"{_PROMPT}{line}".rstrip() + "\n" for line in lines) + "\n"
+
+
+def without_prompt(text: str) -> str:
+    """What was written below a prompt."""
+    lines = text.splitlines(keepends=True)
+    first = next((index for index, line in enumerate(lines) if not line.startswith(_PROMPT.strip())), len(lines))
+    return "".join(lines[first:]).lstrip("\n")

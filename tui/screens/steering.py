@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from engine.events import CommandAnswered
-from engine.records import Candidate, CandidateState, CommandKind, CommandState
-from tui.asking import Said, add_own, ask, ask_each, take_back
+from engine.records import Candidate, CandidateState, CommandKind, CommandState, ProposerKind, Step
+from tui.asking import Said, add_own, ask, ask_each, prompt_text, take_back, without_prompt
 from tui.clipboard import copy_text
 from tui.context import Context
 from tui.editor import edit_text
@@ -17,6 +17,7 @@ from tui.state.log import clock_text, evaluation_lines
 from tui.state.run_view import RunView
 from tui.state.words import Tone, one_line
 
+FORCE_KEYS = {"l": str(Step.LOCAL), "s": str(Step.STRUCTURAL)}
 COPY_KEYS = {"i": "id", "c": "code", "d": "diff", "l": "log"}
 
 
@@ -121,6 +122,39 @@ class SteeringScreen(CockpitScreen):
         if (candidate := self._current()) is not None:
             self._ask(CommandKind.UNPIN if candidate.pinned else CommandKind.PIN, candidate.number)
 
+    def action_retest(self) -> None:
+        """Has the candidate judged again."""
+        if (candidate := self._current()) is not None:
+            self._ask(CommandKind.RETEST, candidate.number)
+
+    def action_force(self) -> None:
+        """Asks which step to force from the candidate."""
+        if (candidate := self._current()) is not None:
+            prompt = KeyPrompt(f"Force a step from {candidate.number}: l local   s structural", FORCE_KEYS)
+            self.app.push_screen(prompt, partial(self._force, candidate.number))
+
+    def _force(self, number: int, step: str | None) -> None:
+        if step is not None:
+            self._ask(CommandKind.FORCE, number, step)
+
+    def action_hint(self) -> None:
+        """Asks for advice on what grows from the candidate."""
+        if (candidate := self._current()) is not None:
+            prompt = TextPrompt(
+                f"Hint for {candidate.number}: ", hint="every proposal that grows from it is shown this"
+            )
+            self.app.push_screen(prompt, partial(self._hint, candidate.number))
+
+    def action_hint_run(self) -> None:
+        """Asks for advice on the whole run."""
+        if self.view.overview is not None:
+            prompt = TextPrompt("Hint for the run: ", hint="every proposal from now on is shown this")
+            self.app.push_screen(prompt, partial(self._hint, None))
+
+    def _hint(self, number: int | None, text: str | None) -> None:
+        if text is not None and text.strip():
+            self._ask(CommandKind.HINT, number, text.strip())
+
     # The run
 
     def action_pause(self) -> None:
@@ -185,6 +219,9 @@ class SteeringScreen(CockpitScreen):
         candidate = self._current()
         if candidate is None:
             return
+        if candidate.proposer is ProposerKind.MANUAL and candidate.state is CandidateState.PROPOSING:
+            self._edit_answer(candidate)
+            return
         if self.detail is None or self.detail.wanted.number != candidate.number:
             self.say(f"the source of {candidate.number} is still being read; press e again", Tone.WARN)
             return
@@ -208,6 +245,20 @@ class SteeringScreen(CockpitScreen):
 
             entered = partial(add_own, self.context.db, self.view.run_id, candidate.number, edited.text, idea)
             self.in_thread(entered, after)
+
+    def _edit_answer(self, candidate: Candidate) -> None:
+        """Opens the prompt of a candidate in the person's editor; what is saved below it answers it."""
+        asked = prompt_text(self.context.db, self.view.run_id, candidate.number)
+        edited = edit_text(self.app, asked, f"answer_{candidate.number}.py")
+        if edited.problem:
+            self.say(edited.problem, Tone.BAD)
+        elif edited.text is None:
+            edited.forget()
+            self.say("nothing was changed, so nothing was answered")
+        else:
+            # Kept until the engine has taken it: the engine may refuse it, and typing it again is no fun.
+            self.say(f"your text is kept in {edited.file}")
+            self._ask(CommandKind.ANSWER, candidate.number, without_prompt(edited.text))
 
     def action_copy(self) -> None:
         """Asks what to copy."""

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import CandidateState, Command, CommandKind, CommandState, RunState
+from engine.records import CandidateState, Command, CommandKind, CommandState, ProposerKind, RunState, Step
+from engine.store.ledger import CallOrder
 from engine.store.reader import Reader
 from tests.tui.grove import Grove, kernel
 from tests.tui.pilots import Steps, opened_run, text_of, until
+from tui.asking import prompt_text, without_prompt
 from tui.screens.run import RunScreen
 
 
@@ -185,6 +187,64 @@ async def test_u_takes_back_what_was_not_answered_yet(grove: Grove, db: Path) ->
         await pilot.press("u")
         await until(pilot, lambda: "took back: pause" in text_of(app), "taken back")
         assert commands(db, grove.run)[0].state is CommandState.RETRACTED
+
+
+async def test_hints_for_a_candidate_and_for_the_run(grove: Grove, db: Path) -> None:
+    async with opened_run(db, grove.run) as (pilot, app, screen):
+        await at(pilot, screen, 2)
+        await pilot.press("i", *"fewer", "enter")
+        command = await asked(pilot, db, grove.run)
+        assert (command.kind, command.candidate, command.argument) == (CommandKind.HINT, 2, "fewer")
+        await pilot.press("i", "escape")
+        await pilot.press("I", *"half", "enter")
+        command = await asked(pilot, db, grove.run, 2)
+        assert (command.kind, command.candidate, command.argument) == (CommandKind.HINT, None, "half")
+        grove.store.obey()
+        await until(pilot, lambda: "the hint goes into every proposal" in text_of(app), "the answer")
+
+
+async def test_a_step_is_forced_and_a_candidate_judged_again(grove: Grove, db: Path) -> None:
+    async with opened_run(db, grove.run) as (pilot, app, screen):
+        await at(pilot, screen, 6)
+        await pilot.press("F", "x")
+        assert commands(db, grove.run) == []
+        await pilot.press("F", "s")
+        command = await asked(pilot, db, grove.run)
+        assert (command.kind, command.candidate, command.argument) == (CommandKind.FORCE, 6, "structural")
+        await pilot.press("R")
+        command = await asked(pilot, db, grove.run, 2)
+        assert (command.kind, command.candidate) == (CommandKind.RETEST, 6)
+        grove.store.obey()
+        await until(pilot, lambda: "6 is judged again" in text_of(app), "the answer")
+
+
+async def test_e_answers_a_prompt_that_waits(
+    grove: Grove, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDITOR", editor(tmp_path, "path.write_text(path.read_text() + 'class ModelNew: ...\\n')"))
+    number = grove.store.add_candidate(None, Step.STRUCTURAL, ProposerKind.MANUAL, {})
+    messages = [("system", ("Write a kernel.",)), ("user", ("for softmax\n", "and quickly"))]
+    grove.store.ledger.begin(CallOrder(number, "manual", "a person", "structural", 1, 1, messages, (), (), 0.0))
+    async with opened_run(db, grove.run) as (pilot, _app, screen):
+        await until(pilot, lambda: number in screen.view.tree, "the prompt is there")
+        screen.go_to(number)
+        await pilot.press("e")
+        command = await asked(pilot, db, grove.run)
+        assert (command.kind, command.candidate, command.argument) == (
+            CommandKind.ANSWER,
+            number,
+            "class ModelNew: ...\n",
+        )
+
+
+def test_a_prompt_is_shown_as_comments_and_left_out_of_the_answer(grove: Grove, db: Path) -> None:
+    number = grove.store.add_candidate(None, Step.STRUCTURAL, ProposerKind.MANUAL, {})
+    assert prompt_text(db, grove.run, number) == "# the prompt is not written yet\n\n"
+    messages = [("system", ("Write a kernel.",)), ("user", ("for softmax\n\n", "and quickly"))]
+    grove.store.ledger.begin(CallOrder(number, "manual", "a person", "structural", 1, 1, messages, (), (), 0.0))
+    shown = prompt_text(db, grove.run, number)
+    assert shown == "# Write a kernel.\n#\n# for softmax\n#\n# and quickly\n\n"
+    assert without_prompt(shown + "import torch\n# mine\n") == "import torch\n# mine\n"
 
 
 def editor(tmp_path: Path, body: str) -> str:
