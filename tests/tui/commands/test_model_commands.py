@@ -78,7 +78,7 @@ def test_a_mixed_search_starts_with_the_compiler_and_tells_what_the_model_was_se
     why = call("show", "1", "2", "--why").out
     assert "rules in the prompt: " in why
     assert "candidates shown: " in why
-    assert "asked a model" in call("status", "1").out
+    assert "sent " in call("status", "1").out
     assert answer in call("show", "1", "2", "--log").out
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.suffix == ".log" for path in written)

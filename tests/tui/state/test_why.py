@@ -96,7 +96,7 @@ def test_what_a_run_spent_is_told_with_the_rest_and_the_failures() -> None:
         failures={"no_code": 1, "refused": 4},
     )  # fmt: skip
     assert spending_lines(spending, 10, 30, None) == [
-        "asked a model 3 times: 2.5M tokens in, 9000 out, 4000 of them reasoning",
+        "sent 3 prompts: 2.5M tokens in, 9000 out, 4000 of them reasoning",
         "spent $1.00, $0.1000 more is held for open requests; the other 20 candidates would cost about $2.00 more",
         "requests that brought nothing: 4 refused, 1 no code",
     ]
