@@ -49,8 +49,7 @@ class Bar:
 def request(found: Message) -> list[Message]:
     """What a fresh process is told by case of the session that made it necessary."""
     return [
-        {"tier": case["numerics"]["tier"], "tuned": case["measurement"]["detail"].get("tuned")}
-        for case in found["cases"]
+        {"tier": case["numerics"]["tier"], "tuned": case["measurement"]["detail"]["tuned"]} for case in found["cases"]
     ]
 
 
@@ -86,7 +85,7 @@ def _together(first: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]]) -
             "speedups": {name: ratio.to_json() for name, ratio in speedups.items()},
             "band": max(detail["band"] for detail in details),
             "tier": first["detail"]["tier"],
-            "tuned": first["detail"].get("tuned"),
+            "tuned": first["detail"]["tuned"],
             "baseline_peak_bytes": details[-1]["baseline_peak_bytes"],
             "notes": sorted({note for detail in details for note in detail["notes"]}),
             "others": [other for detail in details for other in detail.get("others", ())],

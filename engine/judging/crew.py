@@ -170,7 +170,13 @@ class Crew:
 
     async def _tell_nursery(self, nursery: Worker, role: str, device: str) -> None:
         await nursery.channel.send(
-            {"role": role, "device": device, "arch": self._settings.arch, "sandbox": self.sandbox.to_json()}
+            {
+                "role": role,
+                "device": device,
+                "arch": self._settings.arch,
+                "most_tuned": self._settings.most_tuned,
+                "sandbox": self.sandbox.to_json(),
+            }
         )
 
     async def _start(self, name: str, module: str, single_threaded: bool) -> Worker:

@@ -31,6 +31,7 @@ class JudgeSettings:
         no_regress: by how many percent a best candidate may be slower than the baseline on a case; None does not ask.
         max_output_bytes: how much of what a candidate prints is kept; the rest is dropped.
         max_memory_bytes: host memory that a candidate may add to its process where there is no GPU.
+        most_tuned: how many configurations an autotuner in a candidate may try on a GPU.
         baselines: the ways of running the reference that candidates are compared with on a GPU, eager always.
         modelled: whether times are modelled where there is no GPU.
         second_opinion: whether candidates that are correct on a GPU are examined in Triton's interpreter as well.
@@ -51,6 +52,7 @@ class JudgeSettings:
     no_regress: float | None = None
     max_output_bytes: int = 64 << 10
     max_memory_bytes: int = 8 << 30
+    most_tuned: int = 64
     baselines: tuple[str, ...] = ("eager", "compile", "compile_max")
     modelled: bool = True
     second_opinion: bool = True

@@ -284,7 +284,7 @@ class Baselines:
                 "dtype": "bfloat16" if tier == "bf16" else self._settings.dtype,
                 "tier": tier,
                 "optimise": None if own is not None or process.name in (EAGER, AGAIN) else process.name,
-                "tuned": None,
+                "tuned": [],
             },
             [inputs, weights, constants],
         )

@@ -19,6 +19,7 @@ from engine.judging.nvml import NvmlDevice
 from engine.judging.ratios import Ratio
 from engine.judging.settings import JudgeSettings
 from engine.judging.statistics import interval_95, median
+from engine.judging.workers import autotuning
 from engine.judging.workers.answerer import Answerer, Fault
 from engine.judging.workers.baselines import MIN_ITERATIONS, Baselines, Compared, mutated, prepare
 from engine.judging.workers.contents import Contents, sets_of
@@ -143,8 +144,10 @@ class Clock:
             compared = self.baselines.compare(contender.case, reference, contender.overrides, contender.tier)
             self.baselines.eager(contender.case, reference, contender.overrides, contender.tier)
             waiting("")
-            contender.answerer.ask(prepare(self._settings, sets, changed), [arena, changes])
-            return self._session(contender, arena, changes, compared)
+            ready = contender.answerer.ask(prepare(self._settings, sets, changed), [arena, changes])
+            measured = self._session(contender, arena, changes, compared)
+            measured.detail["tuned"] = autotuning.checked(ready.get("tuned"))
+            return measured
 
     def _session(self, contender: Contender, arena: Arena, changes: Arena, compared: Compared) -> Measured:
         answerer, reference = contender.answerer, contender.reference

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from engine.judging.wire import Channel, Message, WireClosed
-from engine.judging.workers import faults, launches, timing
+from engine.judging.workers import autotuning, faults, launches, timing
 from engine.judging.workers.compiling import CompileTurns
 from engine.judging.workers.conditions import Allocations, TooLong, at_most, spoil_free_memory
 from engine.judging.workers.exchange import map_arena
@@ -188,6 +188,7 @@ def _build(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> di
     candidate.inputs = inputs
     candidate.input_form = message["input_form"]
     candidate.outputs, candidate.answer, candidate.timed = [], [], None
+    autotuning.freeze(message["tuned"])
     arguments = unflatten(message["init"], constants)
     _set_precision(message["tier"])
     torch.manual_seed(message["seed"])
@@ -407,7 +408,7 @@ def _prepare(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> 
     candidate.flush = timing.flush_buffer(torch.device(candidate.device)) if message["cache"] == "cold" else None
     if candidate.restoring is not None:
         candidate.restoring.restore_all()
-    return {}
+    return {"tuned": autotuning.chosen()}
 
 
 def _captured(call: timing.Call, sets: int) -> timing.Call:

@@ -204,7 +204,7 @@ class Examination:
             raise forged()
         self.findings.fingerprint = fingerprint
 
-    def look_again(self, load: Message | None, tuned: Any) -> None:
+    def look_again(self, load: Message | None, tuned: Sequence[Message]) -> None:
         """The short way of a fresh process that confirms a time: load, compile, and one right answer.
 
         Args:
@@ -231,7 +231,7 @@ class Examination:
             raise AssertionError("a trial without variation always applies")
         return question
 
-    def _build(self, question: Question, tuned: Any = None) -> None:
+    def _build(self, question: Question, tuned: Sequence[Message] = ()) -> None:
         names, state = self.reference.state()
         constants = self.reference.init_constants
         self._inputs = self.arenas(question.tensors, margin=MARGIN)
@@ -248,7 +248,7 @@ class Examination:
                 "dtype": self._settings.dtype,
                 "tier": "exact",
                 "optimise": None,
-                "tuned": tuned,
+                "tuned": list(tuned),
             },
             [self._inputs, weights, constant],
         )

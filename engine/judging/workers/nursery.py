@@ -160,7 +160,7 @@ def _close(descriptors: list[int], rules: Ruleset | None) -> None:
         rules.close()
 
 
-def _contestants(device: str, arch: str) -> Serve:
+def _contestants(device: str, arch: str, most_tuned: int) -> Serve:
     """Loads what contestants need on the device, and gives what they do."""
     import torch
 
@@ -170,11 +170,12 @@ def _contestants(device: str, arch: str) -> Serve:
         torch.set_num_threads(1)
     import triton.language
 
-    from engine.judging.workers import contestant, launches
+    from engine.judging.workers import autotuning, contestant, launches
 
     assert triton.language
     launches.install(device, arch)
     if device != "cpu":
+        autotuning.install(most_tuned)
         _load_driver_utilities()
 
     def serve(connection: socket.socket, message: Message) -> None:
@@ -230,7 +231,9 @@ def main(channel: Channel) -> None:
     assert torch
     message, _ = channel.receive()
     device = message["device"]
-    serve = _compilers() if message["role"] == "compilers" else _contestants(device, message["arch"])
+    serve = (
+        _compilers() if message["role"] == "compilers" else _contestants(device, message["arch"], message["most_tuned"])
+    )
     sandbox = Sandbox.from_json(message["sandbox"])
     if sandbox.exposes_workers:
         sandbox_kernel.hide_memory()

@@ -19,7 +19,8 @@ def session(time_us: float, speedup: float, half: float = 0.005, **detail: Any) 
         "peak_bytes": int(time_us),
         "detail": {
             "rounds": 7, "repeated": 0, "iterations": 100, "medians_us": [time_us], "reference_medians_us": [1.0],
-            "wall_us": 1.0, "blocks": [], "band": 0.01, "tier": "exact", "notes": [], "baseline_peak_bytes": {},
+            "wall_us": 1.0, "blocks": [], "band": 0.01, "tier": "exact", "tuned": [], "notes": [],
+            "baseline_peak_bytes": {},
             "speedups": {"eager": [speedup, half], "compile": [speedup / 2, half], "eager_strict": [speedup, half]},
             **detail,
         },
