@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from engine.judging.ratios import LEAST_BAND, Ratio
+from engine.judging.ratios import Ratio
 from engine.judging.settings import JudgeSettings
 from engine.judging.statistics import median
 from engine.judging.wire import Message
@@ -35,6 +35,9 @@ BLOCK_US = 100_000.0
 """How long a block of eager takes, about; all other sides of a round get as many iterations."""
 
 MIN_ITERATIONS, MAX_ITERATIONS = 8, 200
+
+_AGREES = 0.05
+"""How far eager may be from what it took in an earlier run whose ratios are taken over: as far as processes differ."""
 
 Arenas = Callable[[Sequence[torch.Tensor]], Arena]
 
@@ -148,7 +151,7 @@ class Baselines:
         known = self._known.get((case, tier))
         if found is None and known is not None:
             first = self._session([AGAIN], case, reference, overrides, tier)
-            if abs(math.log(first.eager_us / known.eager_us)) <= math.log1p(max(LEAST_BAND, first.band, known.band)):
+            if abs(math.log(first.eager_us / known.eager_us)) <= math.log1p(max(_AGREES, first.band, known.band)):
                 # A file of the same name may hold another kernel now.
                 taken = {name: ratio for name, ratio in known.relative.items() if name in {*missing} - self.own.keys()}
                 first.relative |= taken
