@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.ends import Standing, bound_share
-from engine.events import RecordedEvent
+from engine.events import CandidateMoved, DeviceAwaited, RecordedEvent
 from engine.records import (
     Candidate,
     CandidateState,
@@ -332,6 +332,20 @@ class Reader:
             "SELECT id, run, at, kind, body FROM events WHERE run = ? ORDER BY id DESC LIMIT ?", (run, limit)
         ).fetchall()
         return events_from(reversed(rows))
+
+    def awaited(self, run: int) -> list[DeviceAwaited]:
+        """What candidates wait for that are being judged now, as far as their wait lasts."""
+        rows = self._connection.execute(
+            "SELECT events.body FROM events JOIN candidates"
+            " ON candidates.run = events.run AND candidates.number = events.candidate WHERE events.id IN"
+            " (SELECT max(id) FROM events WHERE run = ? AND kind = ? GROUP BY candidate)"
+            " AND candidates.state = ? AND events.id > (SELECT max(moved.id) FROM events AS moved"
+            " WHERE moved.run = events.run AND moved.candidate = events.candidate AND moved.kind = ?)"
+            " ORDER BY events.id",
+            (run, DeviceAwaited.kind, CandidateState.EVALUATING, CandidateMoved.kind),
+        )
+        found = [DeviceAwaited(**json.loads(row[0])) for row in rows]
+        return [awaited for awaited in found if awaited.what]
 
     def commands(self, run: int, state: CommandState | None = None, limit: int = 100) -> list[Command]:
         """The newest commands of a run, newest first."""

@@ -25,6 +25,7 @@ from tui.commands.output import (
 )
 from tui.state.spending import call_line, spending_lines
 from tui.state.structures import tried_structures
+from tui.state.timing_words import measurement_lines
 from tui.state.why import why_sentences
 from tui.state.words import age_text, clean, speedup_text, time_text
 
@@ -130,6 +131,8 @@ def status_command(options: Options, run: int | None, structures: bool, as_json:
         click.echo(f"judged with {judging_words(overview.run.settings)}")
         if overview.run.reason:
             click.echo(overview.run.reason)
+        for waiting in reader.awaited(overview.run.id):
+            click.echo(f"candidate {waiting.candidate} waits for the device: {clean(waiting.what)}")
         if ahead := forecast_of(reader, overview):
             click.echo(f"about {age_text(ahead.seconds)} left, as it goes now, until its {ahead.by} is used up")
         most = overview.run.settings.get("max_cost")
@@ -277,6 +280,8 @@ def _show_summary(reader: Reader, candidate: Candidate) -> None:
                 f"{case.measurement.kind}, {case.measurement.mode}, {case.measurement.cache}; {baselines}; "
                 f"bound {time_text(case.bound_us) or '-'}{f' ({case.bound_by})' if case.bound_by else ''}"
             )
+        for name, text in measurement_lines(case):
+            click.echo(f"  {name}: {text}")
     for kernel in evaluation.static:
         click.echo(
             f"kernel {kernel.kernel} for {kernel.arch}: {kernel.registers} registers, {kernel.spills} spills, "

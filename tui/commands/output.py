@@ -55,6 +55,7 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
         "seconds": round(run.active_seconds, 1),
         "device": run.device,
         "settings": dict(run.settings),
+        "waiting": [{"candidate": waiting.candidate, "for": waiting.what} for waiting in reader.awaited(run.id)],
         "forecast": asdict(ahead) if (ahead := forecast_of(reader, overview)) else None,
         "engine": {"pid": engine.pid, "host": engine.host, "heartbeat_age_s": round(heartbeat_age(overview), 1)}
         if engine is not None and engine.alive

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from engine.records import Candidate, Evaluation, MeasurementKind, ModelCall, Verdict
+from tui.state.timing_words import measurement_lines
 from tui.state.why import call_sentences, choice_sentences
 from tui.state.words import (
     Glyphs,
@@ -106,16 +107,27 @@ def _time(evaluation: Evaluation) -> list[Fact]:
     baselines = evaluation.cases[0].baselines if len(evaluation.cases) == 1 else {}
     for name in (*evaluation.speedup, *(each for each in baselines if each not in evaluation.speedup)):
         ratio = evaluation.speedup.get(name)
-        parts = [f"{speedup_text(ratio)} faster" if ratio and ratio >= 1 else f"{speedup_text(ratio)}" if ratio else ""]
+        word = evaluation.standing.get(name, "faster" if ratio and ratio >= 1 else "")
+        parts = [speedup_text(ratio), _interval(evaluation, name), word] if ratio else []
         if name in baselines:
             parts.append(f"({time_text(baselines[name])})" if ratio else time_text(baselines[name]))
-        tone = Tone.GOOD if ratio and ratio > 1.0 else Tone.PLAIN
+        tone = Tone.GOOD if word == "faster" and ratio and ratio > 1.0 else Tone.PLAIN
         found.append(Fact(f"vs {clean(name)}", " ".join(part for part in parts if part), tone))
     bound = [case.bound_us for case in evaluation.cases if case.bound_us is not None]
     if evaluation.bound_fraction is not None:
         at = f" (bound {time_text(bound[0])})" if len(bound) == 1 else ""
-        found.append(Fact("of the bound", f"{evaluation.bound_fraction:.0%}{at}"))
+        by = f", {evaluation.bound_by}" if evaluation.bound_by else ""
+        found.append(Fact("of the bound", f"{evaluation.bound_fraction:.0%}{at}{by}"))
+    for case in evaluation.cases:
+        found += [
+            Fact(name, text, Tone.WARN if name == "note" else Tone.MUTED) for name, text in measurement_lines(case)
+        ]
     return found
+
+
+def _interval(evaluation: Evaluation, name: str) -> str:
+    ends = evaluation.speedup_ci95.get(name)
+    return f"[{ends[0]:.2f}, {ends[1]:.2f}]" if ends is not None else ""
 
 
 def _numerics(evaluation: Evaluation) -> list[Fact]:

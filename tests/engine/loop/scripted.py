@@ -50,11 +50,13 @@ class ScriptedJudge:
 
     def __init__(self, before: Callable[[str], None] | None = None) -> None:
         self.judged: list[str] = []
+        self.bars: list[Bar] = []
         self.before = before
 
     async def evaluate(
         self, source: str, *, known: Collection[str], bar: Bar, on_waiting: Callable[[str], None]
     ) -> Evaluation:
+        self.bars.append(bar)
         if self.before is not None:
             self.before(source)
         await asyncio.sleep(0)

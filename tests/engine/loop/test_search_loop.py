@@ -42,6 +42,17 @@ async def test_a_search_judges_its_budget_and_says_why_it_ended(tmp_path: Path) 
     assert overview.best_time_us == min(c.time_us for c in candidates if c.time_us is not None)
 
 
+async def test_a_candidate_must_beat_the_best_so_far_by_what_the_run_allows(tmp_path: Path) -> None:
+    judge = ScriptedJudge()
+    db = tmp_path / "runs.db"
+    _, candidates = await search(db, make_run(db, allow=["no_triton"]), None, judge)
+    times = [candidate.time_us for candidate in candidates]
+    assert [bar.time_us for bar in judge.bars] == [
+        min(filter(None, times[:before]), default=None) for before in range(len(times))
+    ]
+    assert {bar.allow for bar in judge.bars} == {frozenset({"no_triton"})}
+
+
 async def test_the_same_seed_replays_the_same_tree_and_another_seed_another(tmp_path: Path) -> None:
     trees = []
     for index, seed in enumerate((1, 1, 2)):
