@@ -347,6 +347,22 @@ class Reader:
         found = [DeviceAwaited(**json.loads(row[0])) for row in rows]
         return [awaited for awaited in found if awaited.what]
 
+    def events_since(self, run: int, at: float) -> list[RecordedEvent]:
+        """What happened to a run since a moment in Unix seconds, oldest first."""
+        rows = self._connection.execute(
+            "SELECT id, run, at, kind, body FROM events WHERE run = ? AND at >= ? ORDER BY id", (run, at)
+        )
+        return events_from(rows)
+
+    def best_speedup_at(self, run: int, at: float) -> float | None:
+        """The best speedup that a run had found by a moment in Unix seconds."""
+        row = self._connection.execute(
+            "SELECT json_extract(body, '$.speedup') FROM events WHERE run = ? AND kind = 'best_changed' AND at < ?"
+            " ORDER BY id DESC LIMIT 1",
+            (run, at),
+        ).fetchone()
+        return None if row is None else row[0]
+
     def commands(self, run: int, state: CommandState | None = None, limit: int = 100) -> list[Command]:
         """The newest commands of a run, newest first."""
         rows = self._connection.execute(

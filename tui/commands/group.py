@@ -17,6 +17,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("look", "Open the cockpit on a run."),
     "runs": ("look", "List the runs."),
     "status": ("look", "Say how a run stands."),
+    "report": ("report", "Say in Markdown what happened since a moment."),
     "show": ("look", "Show a candidate: verdict, source, diff, log, why."),
     "pause": ("steer", "Pause a search."),
     "resume": ("steer", "Let a search go on, with a new engine if need be."),
