@@ -115,10 +115,8 @@ def _people(news: RunNews) -> list[str]:
     run, lines = news.overview.run, []
     waiting = [c.number for c in news.candidates if c.state is CandidateState.AWAITING_APPROVAL]
     if waiting:
-        numbers = ", ".join(map(str, waiting))
-        lines.append(
-            f"- **waiting for approval**: {numbers} (`kernelgrove approve {run.id} {' '.join(map(str, waiting))}`)"
-        )
+        numbers = " ".join(map(str, waiting))
+        lines.append(f"- **waiting for approval**: `kernelgrove approve {run.id} {numbers}`")
     alive = news.overview.engine is not None and news.overview.engine.alive
     if not run.state.ended and not alive:
         lines.append(f"- **no engine works on it**: `kernelgrove resume {run.id}`")
