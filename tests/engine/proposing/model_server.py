@@ -155,14 +155,18 @@ class ModelServer:
             self.untold += 1
             return status(418, "the server was not told what to answer")
 
+    def stop_listening(self) -> None:
+        """No new request gets through any more."""
+        self._http.shutdown()
+        self._http.server_close()
+
     def __enter__(self) -> ModelServer:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closing.set()
-        self._http.shutdown()
-        self._http.server_close()
+        self.stop_listening()
 
 
 # Answers
