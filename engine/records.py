@@ -187,6 +187,24 @@ class CallFailure(StrEnum):
     OUT_OF_MONEY = "out_of_money"
 
 
+class Soundness(StrEnum):
+    """What the audit says of a task, from the gravest down; speedups on a task that is not sound prove little."""
+
+    DEGENERATE = "degenerate"
+    INSENSITIVE = "insensitive"
+    STOCHASTIC = "stochastic"
+    ILL_CONDITIONED = "ill_conditioned"
+    SOUND = "sound"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Whether a task can tell right from wrong, with findings in plain words."""
+
+    verdict: Soundness
+    findings: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One set of shapes of a task.

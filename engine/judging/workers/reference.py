@@ -286,9 +286,13 @@ class Reference:
         self, trial: Trial, form: Any, tensors: list[torch.Tensor], model: torch.nn.Module
     ) -> Question | None:
         given = [tensor.clone() for tensor in tensors]
+        # A reference that draws random numbers draws the same ones in either precision.
+        seed = derived_seed(self._secret, "forward", trial.draw)
+        torch.manual_seed(seed)
         answer_form, own, traits = self._forward_with_traits(model, form, given)
         mutated = self._mutated(given, tensors)
         wide = [tensor.double() if tensor.is_floating_point() else tensor.clone() for tensor in tensors]
+        torch.manual_seed(seed)
         exact = self._in_float64(model, form, wide, answer_form)
         truth = Truth(own, exact if exact is not None else _widened(own))
         changed = [given[index] for index in mutated]
@@ -298,6 +302,29 @@ class Reference:
         return Question(
             trial, form, tensors, truth, answer_form, max(noise(truth), noise(changes)), mutated, changes, traits
         )
+
+    def everything(
+        self, model: torch.nn.Module, form: Any, tensors: Sequence[torch.Tensor], mutated: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """A model's outputs, then what it makes of the inputs in `mutated`. Raises TaskProblem."""
+        given = [tensor.clone() for tensor in tensors]
+        _, outputs = self._forward(model, form, given)
+        return [*outputs, *(given[index] for index in mutated)]
+
+    def another_model(self) -> torch.nn.Module:
+        """The model with other initial weights."""
+        with self._lock:
+            torch.manual_seed(derived_seed(self._secret, "other weights"))
+            init = unflatten(self.init_form, self.init_constants)
+            return self._placed(self._calling("Model", lambda: self._module.Model(*init)))
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What the tensors among the inputs are called, in order."""
+        if self._declared is None:
+            self.draw(TRIALS[0])
+        assert self._declared is not None
+        return self._declared.names
 
     def _mutated(self, given: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> tuple[int, ...]:
         """The inputs that are outputs: those that the task declares, or else those that have changed."""
