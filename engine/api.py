@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.ends import end_of
 from engine.judging.confirmation import Bar
+from engine.judging.crew import Crew
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import TaskFacts
 from engine.judging.preflight import check_machine
@@ -19,7 +20,7 @@ from engine.loop.process import facts_document, judge_settings
 from engine.proposing.briefing import Subject, structural_briefing
 from engine.proposing.findings import usable_skills
 from engine.proposing.prompt import Prompt
-from engine.records import BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Task
+from engine.records import Audit, BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Task
 from engine.search.policies import find_policy
 from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.control import Control
@@ -75,6 +76,20 @@ def preview_run(db: Path, task: Task, settings: RunSettings) -> Prompt:
         briefing = structural_briefing(subject, usable_skills(reader, settings.skills))
     prompt, _ = briefing.prompt("structural", settings.llm.prompt_tokens)
     return prompt
+
+
+def audit(task: Task, settings: RunSettings, *, seed: int) -> Audit:
+    """Says whether a task can tell right from wrong.
+
+    Raises:
+        TaskError: the task cannot be judged at all.
+        MachineError: this machine cannot run it.
+    """
+
+    async def work() -> Audit:
+        return await Crew(task, judge_settings(settings, seed)).audit()
+
+    return asyncio.run(work())
 
 
 def read_baselines(files: Sequence[str]) -> tuple[BaselineKernel, ...]:

@@ -197,12 +197,33 @@ class Soundness(StrEnum):
     SOUND = "sound"
 
 
+AUDIT_RULES = 1
+"""Counts how audits judge; what was found under other rules is found again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """Whether a task can tell right from wrong, with findings in plain words."""
 
     verdict: Soundness
     findings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The audit as it travels, is stored and is printed."""
+        return {"verdict": str(self.verdict), "findings": list(self.findings)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Audit:
+        """The audit in a message or in the store."""
+        return cls(Soundness(fields["verdict"]), tuple(fields["findings"]))
+
+
+def soundness_line(audit: Audit) -> str:
+    """What an audit found, with its gravest finding, as one line for people; empty for a sound task."""
+    if audit.verdict is Soundness.SOUND:
+        return ""
+    words = str(audit.verdict).replace("_", " ")
+    return f"the task is {words}, so that speedups on it prove little: {audit.findings[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +395,12 @@ class Run:
     def budget(self) -> int:
         """How many candidates the run may judge."""
         return int(self.settings["budget"])
+
+    @property
+    def audit(self) -> Audit | None:
+        """What the audit said of the task; None until it is open."""
+        found = self.facts.get("audit")
+        return Audit.from_json(found) if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from engine.judging.neighbours import Neighbours
 from engine.judging.processes import Launcher, Worker
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message, WireClosed, WireError
-from engine.records import BaselineKernel, Task
+from engine.records import Audit, BaselineKernel, Task
 from engine.tasks.catalogue import FUNCTION, TaskError, entry_point
 
 EXIT_TIMEOUT_S = 15.0
@@ -52,7 +52,8 @@ class Seat:
 class Crew:
     """Judge, nursery and, without a GPU, compile nursery."""
 
-    def __init__(self, task: Task, settings: JudgeSettings) -> None:
+    def __init__(self, task: Task, settings: JudgeSettings, audit: Audit | None = None) -> None:
+        """Takes what is judged and how, and what an earlier audit found of the task."""
         self.device = ""
         self.toolchain: dict[str, str] = {}
         self.device_name = ""
@@ -64,6 +65,7 @@ class Crew:
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = task
         self._settings = settings
+        self._audit = audit
         self._seats: dict[int, Seat] = {}
         self._next = 1
         self._launcher = Launcher(settings.python, self.folder, settings.device)
@@ -110,9 +112,7 @@ class Crew:
             self._start("judge", "engine.judging.workers.judge", single_threaded=False),
             self._start("nursery", _NURSERY, single_threaded=True),
         )
-        await self._judge.channel.send(
-            {"settings": self._settings.to_json(), "task": _task_json(self._task), "sandbox": self.sandbox.to_json()}
-        )
+        await self._tell_judge(only_audit=False)
         self.device = (await self._expect(self._judge, "device"))["device"]
         nurseries = [self._nursery]
         await self._tell_nursery(self._nursery, "contestants", self.device)
@@ -130,6 +130,38 @@ class Crew:
         for nursery in nurseries:
             self.spawn(self._follow(nursery, self._heard_from_nursery))
         self.spawn(self._follow(self._judge, self._heard_from_judge))
+
+    async def _tell_judge(self, *, only_audit: bool) -> None:
+        task = task_message(self._task) | {"audit": self._audit.to_json() if self._audit is not None else None}
+        await self._judge.channel.send(
+            {
+                "settings": self._settings.to_json(),
+                "task": task,
+                "sandbox": self.sandbox.to_json(),
+                "only_audit": only_audit,
+            }
+        )
+
+    async def audit(self) -> Audit:
+        """Has a judge audit the task and do nothing else. The crew is closed then.
+
+        Raises TaskError or MachineError.
+        """
+        try:
+            async with asyncio.timeout(self._settings.open_timeout_s):
+                await self._open_launcher()
+                self._judge = await self._start("judge", "engine.judging.workers.judge", single_threaded=False)
+                await self._tell_judge(only_audit=True)
+                await self._expect(self._judge, "device")
+                return Audit.from_json((await self._expect(self._judge, "audited"))["audit"])
+        except CrewBroken as error:
+            raise MachineError(f"{error}.") from error
+        except TimeoutError as error:
+            raise MachineError(
+                f"the audit of {self._task.name} took longer than {self._settings.open_timeout_s:g} s on this machine."
+            ) from error
+        finally:
+            await self.close()
 
     @property
     def fingerprint(self) -> dict[str, str]:
@@ -420,7 +452,8 @@ class Crew:
         return None
 
 
-def _task_json(task: Task) -> Message:
+def task_message(task: Task) -> Message:
+    """The task as the judge takes it."""
     return {
         "name": task.name,
         "source": task.source,

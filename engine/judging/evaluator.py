@@ -18,7 +18,7 @@ from engine.judging.crew import Crew, CrewBroken
 from engine.judging.facts import MachineError, TaskFacts, case_facts
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
-from engine.records import BaselineKernel, Evaluation, MeasurementKind, Task
+from engine.records import Audit, BaselineKernel, Evaluation, MeasurementKind, Task
 from engine.tasks.catalogue import TaskError
 
 _ATTEMPTS = 2
@@ -37,6 +37,7 @@ class Evaluator:
         settings: JudgeSettings,
         own: Sequence[BaselineKernel] = (),
         *,
+        audit: Audit | None = None,
         known: Known = lambda fingerprint: (),
         on_facts: Callable[[TaskFacts], None] = lambda facts: None,
     ) -> None:
@@ -46,6 +47,7 @@ class Evaluator:
             task: the task.
             settings: how to judge.
             own: people's own kernels to compare candidates with.
+            audit: what an earlier audit found of the task; None has it audited.
             known: gives what earlier runs found.
             on_facts: is told what has been found of the task, and again when it is more.
         """
@@ -54,6 +56,7 @@ class Evaluator:
         self.facts: TaskFacts | None = None
         self._own = tuple(own)
         self._own_times: dict[str, list[float]] = {}
+        self._audit = audit
         self._known = known
         self._on_facts = on_facts
         self._crew: Crew | None = None
@@ -102,13 +105,15 @@ class Evaluator:
                 small = second_opinion.small_task(self.task)
                 measured = self._crew.device != "cpu"
                 if measured and self.settings.second_opinion and small and self._interpreter is None:
-                    self._interpreter = Evaluator(small, second_opinion.settings_for(self.settings))
+                    settings = second_opinion.settings_for(self.settings)
+                    self._interpreter = Evaluator(small, settings, audit=self._audit)
             return self._crew
 
     async def _new_crew(self) -> Crew:
-        crew = Crew(self.task, self.settings)
+        crew = Crew(self.task, self.settings, self._audit)
         await crew.open(self._known)
         try:
+            self._audit = Audit.from_json(crew.ready["audit"])
             self.facts = self._facts_of(crew)
             for kernel in self._own:
                 if kernel.name not in self._own_times:
@@ -161,6 +166,7 @@ class Evaluator:
             notes=tuple(case["problem"] for case in crew.ready["cases"] if case["problem"]),
             own=tuple(self._own_times),
             fingerprint={} if modelled else crew.fingerprint,
+            audit=self._audit,
         )
 
     async def evaluate(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.judging.modelled_time import reference_bound_by, reference_times_us
-from engine.records import MeasurementKind
+from engine.records import Audit, MeasurementKind
 
 TIERS = ("exact", "reduced", "bf16")
 """Precision tiers at which baselines are known, from the most precise down."""
@@ -69,6 +69,7 @@ class TaskFacts:
         kind: whether times are measured or modelled.
         own: names of people's own baselines.
         fingerprint: what measured times depend on beside the task; empty where times are modelled.
+        audit: whether the task can tell right from wrong.
     """
 
     device: str
@@ -78,6 +79,7 @@ class TaskFacts:
     notes: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    audit: Audit | None = None
 
 
 def case_facts(message: Mapping[str, Any], arch: str, lowest_tier: str) -> CaseFacts:

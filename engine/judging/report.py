@@ -6,22 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from engine.records import CaseResult, Evaluation, Measurement
+from engine.records import Audit, CaseResult, Evaluation, Measurement
 from engine.result_line import result_line
 
 SPEEDUP_KEYS = ("eager", "compile", "compile_max", "eager_strict")
 
 
-def evaluation_json(
-    evaluation: Evaluation, task_name: str, audit: str | None = None, findings: list[str] | None = None
-) -> dict[str, Any]:
+def evaluation_json(evaluation: Evaluation, task_name: str, audit: Audit | None = None) -> dict[str, Any]:
     """The document that `kernelgrove eval --json` prints; what is not known is None.
 
     Args:
         evaluation: what the judge found.
         task_name: the task that was judged.
-        audit: the audit's verdict on the task, where there was one.
-        findings: the audit's findings in plain words.
+        audit: what the audit says of the task, where there was one.
     """
     numerics = asdict(evaluation.numerics) if evaluation.numerics is not None else None
     speedup: dict[str, float | None] = dict.fromkeys(SPEEDUP_KEYS)
@@ -39,7 +36,11 @@ def evaluation_json(
         "standing": dict(evaluation.standing),
         "bound_fraction": evaluation.bound_fraction,
         "static": [asdict(kernel) for kernel in evaluation.static],
-        "task": {"name": task_name, "audit": audit, "findings": findings or []},
+        "task": {
+            "name": task_name,
+            "audit": str(audit.verdict) if audit is not None else None,
+            "findings": list(audit.findings) if audit is not None else [],
+        },
         "device": evaluation.device,
         "toolchain": dict(evaluation.toolchain),
         "seconds": round(evaluation.seconds, 3),

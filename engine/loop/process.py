@@ -23,7 +23,7 @@ from engine.loop.event_command import EventCommand
 from engine.loop.proposers import ProposerParts
 from engine.loop.search_loop import POLL_S, SearchLoop, keep_heartbeat
 from engine.lowering.client import LoweringError
-from engine.records import MeasurementKind, RunState
+from engine.records import MeasurementKind, RunState, soundness_line
 from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.database import StoreError
 from engine.store.lease import LeaseHeld, LeaseLost
@@ -118,6 +118,7 @@ async def _search_with(store: RunStore, settings: RunSettings) -> None:
                 task,
                 judge_settings(settings, store.judge_seed(), device),
                 store.own_baselines(),
+                audit=store.audit(),
                 known=store.known_baselines,
                 on_facts=lambda facts: store.keep_baselines(facts.device, facts.kind, facts_document(facts)),
             )
@@ -127,6 +128,8 @@ async def _search_with(store: RunStore, settings: RunSettings) -> None:
             stack.push_async_exit(judge)
         facts = one_kind(await _unless_stopped(store, asyncio.gather(*(judge.open() for judge in judges))))
         keep_facts(store, facts)
+        if facts.audit is not None and (warning := soundness_line(facts.audit)):
+            store.note(warning)
         if facts.kind is MeasurementKind.MODELLED and not all(case.small_overrides for case in task.cases):
             store.note(NO_SMALL_FORM)
         if facts.kind is MeasurementKind.MODELLED and (settings.time, settings.cache) != ("launch", "cold"):

@@ -29,6 +29,7 @@ from engine.events import (
     TaskOpened,
 )
 from engine.records import (
+    Audit,
     BaselineKernel,
     Candidate,
     CandidateState,
@@ -40,8 +41,8 @@ from engine.records import (
     Step,
     Task,
 )
+from engine.store import audits, evaluations, lease, moves, proposals, steering
 from engine.store import baselines as kept_baselines
-from engine.store import evaluations, lease, moves, proposals, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
 from engine.store.ledger import Ledger, close_calls
@@ -101,8 +102,14 @@ class RunStore:
 
     def task(self) -> Task:
         """The run's task, from the database and not from the file it once came from."""
-        row = self._connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()
-        return task_from(self._connection, row[0])
+        return task_from(self._connection, self._task_id())
+
+    def audit(self) -> Audit | None:
+        """What an earlier audit found of the run's task, its inputs cast as the run casts them."""
+        return audits.find(self._connection, self._task_id(), self.run().settings.get("dtype"))
+
+    def _task_id(self) -> int:
+        return int(self._connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()[0])
 
     def own_baselines(self) -> tuple[BaselineKernel, ...]:
         """The kernels that people gave the run to compare with, in their order."""
@@ -187,6 +194,9 @@ class RunStore:
                 "UPDATE runs SET device = ?, facts = ? WHERE id = ?", (device, json.dumps(facts), self.run_id)
             )
             kept_baselines.keep(connection, self.run_id, device, kind, facts)
+            if audit := facts.get("audit"):
+                dtype = self.run().settings.get("dtype")
+                audits.keep(connection, self._task_id(), dtype, Audit.from_json(audit))
             self._tell(connection, TaskOpened(device, kind, dict(baselines)))
 
     def keep_baselines(self, device: str, kind: str, facts: Mapping[str, Any]) -> None:
@@ -196,8 +206,7 @@ class RunStore:
 
     def known_baselines(self, fingerprint: Mapping[str, str]) -> list[dict[str, Any]]:
         """What any run measured of this task's baselines with the same device, settings and versions."""
-        row = self._connection.execute("SELECT task FROM runs WHERE id = ?", (self.run_id,)).fetchone()
-        return kept_baselines.find(self._connection, row[0], fingerprint)
+        return kept_baselines.find(self._connection, self._task_id(), fingerprint)
 
     def best_times(self) -> dict[str, float]:
         """Microseconds of the best candidate by case; empty while there is none."""

@@ -36,6 +36,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "retract": ("steer", "Take back a command that is not answered yet."),
     "add": ("steer", "Enter your own kernel as a child."),
     "eval": ("judge", "Judge candidates, outside any search."),
+    "audit": ("judge", "Say whether a task can tell right from wrong."),
     "tasks": ("look", "List the built-in tasks."),
     "doctor": ("doctor", "Say what this machine can do and what to set."),
     "skills": ("skills", "Look at and change the skill memory."),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from engine.records import Candidate
+from engine.records import Candidate, soundness_line
 from engine.result_line import result_line
 from engine.store.control import Control
 from engine.store.reader import Reader, RunOverview
@@ -128,6 +128,8 @@ def status_command(options: Options, run: int | None, structures: bool, as_json:
         click.echo(_run_line(overview))
         if kind := overview.run.facts.get("kind"):
             click.echo(f"times are {kind} on {overview.run.device}")
+        if (audit := overview.run.audit) and (warning := soundness_line(audit)):
+            click.echo(clean(warning))
         click.echo(f"judged with {judging_words(overview.run.settings)}")
         if overview.run.reason:
             click.echo(overview.run.reason)
@@ -216,7 +218,7 @@ def _show_json(reader: Reader, candidate: Candidate) -> None:
     if evaluation is None:
         raise CommandFailed(f"candidate {candidate.number} is {candidate.state} and has not been judged")
     task = reader.task(candidate.run)
-    print_json(evaluation_json(evaluation, task.name))
+    print_json(evaluation_json(evaluation, task.name, find_run(reader, candidate.run).run.audit))
 
 
 def _show_diff(reader: Reader, run: int, old: int, new: int) -> None:

@@ -42,6 +42,7 @@ def run_document(reader: Reader, overview: RunOverview) -> dict[str, Any]:
         "run": run.id,
         "name": run.name,
         "task": run.task,
+        "audit": run.audit.to_json() if run.audit is not None else None,
         "state": str(run.state),
         "ended_by": run.ended_by,
         "reason": run.reason,

@@ -17,12 +17,12 @@ from engine.events import (
     RunChanged,
     TaskOpened,
 )
-from engine.records import CandidateState
+from engine.records import CandidateState, soundness_line
 from engine.result_line import result_line
 from engine.store.reader import Reader, RunOverview
 from tui.commands.output import candidate_line
 from tui.state.spending import spending_lines
-from tui.state.words import speedup_text, time_text
+from tui.state.words import clean, speedup_text, time_text
 
 _POLL_S = 0.2
 
@@ -96,5 +96,7 @@ def result_text(reader: Reader, overview: RunOverview) -> str:
     if evaluation is not None:
         kind = evaluation.cases[0].measurement.kind if evaluation.cases and evaluation.cases[0].measurement else ""
         lines.append(f"      {time_text(evaluation.time_us)} ({kind}), {result_line(evaluation)}")
+    if run.audit is not None and (warning := soundness_line(run.audit)):
+        lines.append(f"      {clean(warning)}")
     lines.append(f"      its source: kernelgrove show {run.id} {run.best} --source")
     return "\n".join(lines)

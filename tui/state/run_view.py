@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.events import CommandAnswered, RecordedEvent
-from engine.records import Candidate, RunState
+from engine.records import Candidate, RunState, Soundness
 from tui.state.chart import Progress, progress
 from tui.state.log import RunLog
 from tui.state.nodes import Change
@@ -108,6 +108,8 @@ class RunView:
             parts.append(Segment(f"{glyphs.waiting} {self.waiting} waiting", Tone.WARN, order=2))
         if spent := spent_text(self.overview.spending, run.settings.get("max_cost")):
             parts.append(Segment(spent, order=3))
+        if run.audit is not None and run.audit.verdict is not Soundness.SOUND:
+            parts.append(Segment(f"task {str(run.audit.verdict).replace('_', ' ')}", Tone.WARN, order=2))
         if run.device:
             parts.append(Segment(clean(run.device), Tone.MUTED, order=7))
         parts.append(self._engine(now))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,10 @@ MARGIN = 10.0
 _OFFSET = 1.5e-2
 """Values that differ by no more than this share of their size are an offset and little else."""
 
-_HIDDEN = 0.99
+_STILL = 1e-4
+"""The share of their variation that values must change by at least for other inputs."""
+
+_HIDDEN = 0.98
 """The share of values within the paper's tolerance from which answers count as the same there."""
 
 _ROUNDING = 0.1
@@ -52,7 +55,7 @@ def nearest_wrong_answer(question: Question, other: Question) -> tuple[str, floa
     if question.truth.own:
         for name, answer in trivial_answers(question.truth.own, question.tensors):
             tried.append((name, numerics.distance(answer, question.truth)))
-        if _alike(other.truth.own, question.truth.own):
+        if numerics.alike(other.truth.own, question.truth.own):
             tried.append(("the answer to other inputs", numerics.distance(other.truth.own, question.truth)))
     if question.mutated:
         before = [question.tensors[index] for index in question.mutated]
@@ -61,22 +64,25 @@ def nearest_wrong_answer(question: Question, other: Question) -> tuple[str, floa
     return min(errors, key=lambda item: item[1], default=("", float("inf")))
 
 
-def _alike(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    return len(some) == len(others) and all(one.shape == other.shape for one, other in zip(some, others, strict=True))
-
-
 @dataclass(slots=True)
 class CaseAudit:
-    """What was found in one case; no verdicts mean that it is sound."""
+    """What was found in one case; no verdicts mean that it is sound.
+
+    `grave` are the findings that a verdict follows from, `notes` the others.
+    """
 
     verdicts: set[Soundness] = field(default_factory=set)
-    findings: list[str] = field(default_factory=list)
+    grave: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def find(self, verdict: Soundness | None, sentence: str) -> None:
+    def find(self, verdict: Soundness, sentence: str) -> None:
         """Adds a finding, with the verdict that follows from it."""
-        self.findings.append(sentence)
-        if verdict is not None:
-            self.verdicts.add(verdict)
+        self.verdicts.add(verdict)
+        self.grave.append(sentence)
+
+    def note(self, sentence: str) -> None:
+        """Adds a finding that is good to know."""
+        self.notes.append(sentence)
 
 
 def audit_case(reference: Reference, budget_s: float = BUDGET_S) -> CaseAudit:
@@ -123,7 +129,7 @@ class _Auditor:
             self._found.find(*self._too_near(name, error))
         accepted = self._accepted_elsewhere()
         if accepted:
-            self._found.find(None, accepted)
+            self._found.note(accepted)
 
     def _too_near(self, name: str, error: float) -> tuple[Soundness, str]:
         if self._gate > numerics.exact_gate([], 0.0):
@@ -156,10 +162,11 @@ class _Auditor:
             if share is None or share > _OFFSET:
                 continue
             what = "its values differ" if len(outputs) == 1 else f"the values of output {index} differ"
-            verdict = Soundness.INSENSITIVE if max(known) <= _OFFSET else None
-            self._found.find(
-                verdict, f"{what} from each other by {_percent(share)} of their size; the rest is an offset"
-            )
+            sentence = f"{what} from each other by {_percent(share)} of their size; the rest is an offset"
+            if max(known) <= _OFFSET:
+                self._found.find(Soundness.INSENSITIVE, sentence)
+            else:
+                self._found.note(sentence)
 
     def _ask_again(self) -> None:
         torch.manual_seed(0)
@@ -176,6 +183,7 @@ class _Auditor:
     def _move_inputs(self) -> None:
         question = self._question
         moved = []
+        still = max(_STILL, question.noise)
         for index, (name, other) in enumerate(zip(self._reference.input_names, self._other.tensors, strict=True)):
             if index >= _MOST_INPUTS or self._late("its inputs"):
                 break
@@ -184,12 +192,12 @@ class _Auditor:
             tensors = [other if place == index else tensor for place, tensor in enumerate(question.tensors)]
             error = self._error_of(self._reference.model, tensors)
             moved.append(error)
-            if error < MARGIN * self._gate:
-                self._found.find(
-                    None, f"other values of {name} change its values by {_percent(error)} of their variation"
-                )
-        if moved and max(moved) < MARGIN * self._gate:
-            self._found.verdicts.add(Soundness.INSENSITIVE)
+            if error < still:
+                change = _percent(error)
+                self._found.note(f"other values of {name} change its values by {change} of their variation")
+        if moved and max(moved) < still:
+            change = _percent(max(moved))
+            self._found.find(Soundness.INSENSITIVE, f"other inputs change its values by {change} of their variation")
 
     def _move_weights(self) -> None:
         if not self._reference.has_parameters or self._late("its weights"):
@@ -209,18 +217,20 @@ class _Auditor:
             )
         if self._found.verdicts & {Soundness.DEGENERATE, Soundness.STOCHASTIC}:
             return
-        for index, (name, parameter) in enumerate(self._reference.model.named_parameters()):
+        del other
+        trying = copy.deepcopy(self._reference.model)
+        for index, (name, parameter) in enumerate(trying.named_parameters()):
             if index >= _MOST_WEIGHTS or self._late("every weight"):
                 break
             if not parameter.is_floating_point():
                 continue
-            trying = copy.deepcopy(self._reference.model)
             torch.manual_seed(index)
-            changed = dict(trying.named_parameters())[name]
-            changed.copy_(variations.moved(parameter, 1.0))
+            kept = parameter.clone()
+            parameter.copy_(variations.moved(parameter, 1.0))
             error = self._error_of(trying, question.tensors)
-            if error <= max(self._question.noise, 1e-7):
-                self._found.find(None, f"its weight {name} does not show in its values: a candidate may leave it out")
+            parameter.copy_(kept)
+            if error <= self._gate:
+                self._found.note(f"its weight {name} does not show in its values: a candidate may leave it out")
 
     def _error_of(self, model: torch.nn.Module, tensors: Tensors) -> float:
         question = self._question
@@ -234,7 +244,7 @@ class _Auditor:
     def _late(self, what: str) -> bool:
         late = time.monotonic() > self._deadline
         if late:
-            self._found.find(None, f"the audit ran out of time before it had moved {what}")
+            self._found.note(f"the audit ran out of time before it had moved {what}")
         return late
 
 
@@ -251,13 +261,16 @@ def audit_task(task: Mapping[str, Any], device: str, dtype: torch.dtype | None, 
         TaskProblem: the task's code fails.
     """
     verdicts: set[Soundness] = set()
-    findings: list[str] = []
+    grave: list[str] = []
+    notes: list[str] = []
     for case in task["cases"]:
         found = audit_case(_audited_form(task["source"], case, device, dtype, secret))
         verdicts |= found.verdicts
         where = f"case {case['name']}: " if len(task["cases"]) > 1 else ""
-        findings += [where + sentence for sentence in found.findings]
-    return Audit(next((known for known in Soundness if known in verdicts), Soundness.SOUND), tuple(findings))
+        grave += [where + sentence for sentence in found.grave]
+        notes += [where + sentence for sentence in found.notes]
+    verdict = next((known for known in Soundness if known in verdicts), Soundness.SOUND)
+    return Audit(verdict, (*grave, *notes))
 
 
 def _audited_form(
@@ -279,7 +292,7 @@ def _audited_form(
 
 
 def _error(answer: Tensors, truth: Truth) -> float:
-    if not _alike(answer, truth.own):
+    if not numerics.alike(answer, truth.own):
         return 1.0
     found = numerics.distance(answer, truth)
     return 1.0 if found.problem else found.relative

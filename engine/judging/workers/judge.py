@@ -24,6 +24,7 @@ from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import honesty, large_form
 from engine.judging.workers.answerer import Answerer, Fault, Gone
+from engine.judging.workers.audit import MARGIN, audit_task, nearest_wrong_answer
 from engine.judging.workers.baselines import Compared
 from engine.judging.workers.clock import Contender
 from engine.judging.workers.device_lock import ANOTHER_CANDIDATE
@@ -34,7 +35,7 @@ from engine.judging.workers.gpu import Gpu
 from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.numerics import Gate
 from engine.judging.workers.reference import Reference
-from engine.judging.workers.trials import TRIALS, Trial
+from engine.judging.workers.trials import AGAIN, TRIALS, Trial
 from engine.judging.workers.values import dtype_name, dtype_of
 from engine.tasks.opening import TaskProblem, load_module
 
@@ -84,6 +85,8 @@ class Judge:
         self._device = device
         self._task = task
         self._cases = [self._open_case(case) for case in task["cases"]]
+        # It depends on the task alone, so that an earlier one holds.
+        self._audit = task["audit"] or audit_task(task, device, self._dtype, settings.seed).to_json()
         # Memory that contestants map, until the engine says that they have ended.
         self._lent: dict[int, list[Arena]] = {}
         self._arrived = _Arrivals()
@@ -96,11 +99,16 @@ class Judge:
         if self._device == "cpu":
             constants |= case["small_overrides"]
         module = load_module(self._task["source"], constants, "task")
-        dtype = dtype_of(self._settings.dtype) if self._settings.dtype else None
-        reference = Reference(module, self._device, dtype, self._settings.seed, _kept_bytes(self._device))
-        reference.question(TRIALS[0])
-        large = large_form.describe(load_module(self._task["source"], case["overrides"], "task"), dtype)
-        return _Case(case["name"], case["weight"], reference, large, dict(case["overrides"]), _gate(case))
+        reference = Reference(module, self._device, self._dtype, self._settings.seed, _kept_bytes(self._device))
+        reference.refuse_randomness()
+        large = large_form.describe(load_module(self._task["source"], case["overrides"], "task"), self._dtype)
+        gate = _gate(case, reference)
+        return _Case(case["name"], case["weight"], reference, large, dict(case["overrides"]), gate)
+
+    @property
+    def _dtype(self) -> torch.dtype | None:
+        """What floating inputs and weights are cast to."""
+        return dtype_of(self._settings.dtype) if self._settings.dtype else None
 
     def _measuring(self, name: str) -> None:
         self._channel.send({"event": "measuring", "name": name})
@@ -185,6 +193,7 @@ class Judge:
         return {
             "event": "ready",
             "problem": "; ".join(problems),
+            "audit": self._audit,
             "cases": [self._case_facts(index, case) for index, case in enumerate(self._cases)],
         }
 
@@ -343,11 +352,16 @@ class Judge:
                 honesty.last_doubts(examination)
 
 
-def _gate(case: Message) -> Gate:
-    """A tolerance of which one part is given has zero for the other."""
-    if case["atol"] is None and case["rtol"] is None:
-        return Gate()
-    return Gate((case["atol"] or 0.0, case["rtol"] or 0.0))
+def _gate(case: Message, reference: Reference) -> Gate:
+    """The gate of a case: its own tolerance, or tiers of which none comes near a wrong answer.
+
+    A tolerance of which one part is given has zero for the other.
+    """
+    if case["atol"] is not None or case["rtol"] is not None:
+        return Gate((case["atol"] or 0.0, case["rtol"] or 0.0))
+    question, other = reference.question(TRIALS[0]), reference.question(AGAIN[0])
+    assert question is not None and other is not None
+    return Gate(cap=nearest_wrong_answer(question, other)[1] / MARGIN)
 
 
 def _device_is_lost(error: Exception) -> bool:
@@ -392,6 +406,11 @@ def main(channel: Channel) -> None:
         torch.backends.cudnn.allow_tf32 = False
     channel.send({"event": "device", "device": device})
     try:
+        if message["only_audit"]:
+            dtype = dtype_of(settings.dtype) if settings.dtype else None
+            audit = audit_task(message["task"], device, dtype, settings.seed)
+            channel.send({"event": "audited", "audit": audit.to_json()})
+            return
         judge = Judge(channel, settings, device, message["task"])
     except TaskProblem as problem:
         channel.send({"event": "failed", "kind": "task", "message": str(problem)})

@@ -110,6 +110,11 @@ def _gates(output: torch.Tensor, own: torch.Tensor) -> tuple[bool, bool]:
     return official, paper
 
 
+def alike(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether two sets of outputs have the same shapes."""
+    return len(some) == len(others) and all(one.shape == other.shape for one, other in zip(some, others, strict=True))
+
+
 def distance(outputs: Sequence[torch.Tensor], truth: Truth) -> Distance:
     """The worst distance over the tensors of one call; `problem` names the output."""
     worst = Distance()

@@ -19,7 +19,7 @@ import torch
 
 from engine.judging.workers import emphasis, variations
 from engine.judging.workers.faults import one_line
-from engine.judging.workers.numerics import Truth, noise
+from engine.judging.workers.numerics import Truth, alike, distance, exact_gate, noise
 from engine.judging.workers.traits import Traits, traits_of
 from engine.judging.workers.trials import (
     AMPLIFIED_DRAW,
@@ -310,6 +310,22 @@ class Reference:
         given = [tensor.clone() for tensor in tensors]
         _, outputs = self._forward(model, form, given)
         return [*outputs, *(given[index] for index in mutated)]
+
+    def refuse_randomness(self) -> None:
+        """Raises TaskProblem where the reference answers the same question differently when it is asked again."""
+        question = self.question(TRIALS[0])
+        assert question is not None
+        with self._lock:
+            torch.manual_seed(derived_seed(self._secret, "again"))
+            again = self.everything(self.model, question.form, question.tensors, question.mutated)
+        right = Truth([*question.truth.own, *question.changes.own], [*question.truth.exact, *question.changes.exact])
+        found = distance(again, right) if alike(again, right.own) else None
+        if found is None or found.problem or found.relative > exact_gate([t.dtype for t in right.own], question.noise):
+            raise TaskProblem(
+                "gives other outputs when it is called again with the same inputs, which no candidate can match; its "
+                "reference must draw no random numbers (dropout does, unless the model is in evaluation mode) and keep "
+                "nothing from call to call"
+            )
 
     def another_model(self) -> torch.nn.Module:
         """The model with other initial weights."""
