@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from engine.judging.crew import Crew
+from engine.judging.crew import Crew, task_message
 from engine.judging.evaluator import Evaluator
 from engine.judging.settings import JudgeSettings
 from engine.judging.workers.audit import audit_task, nearest_wrong_answer
 from engine.judging.workers.reference import Reference
 from engine.judging.workers.trials import AGAIN, TRIALS
-from engine.records import Audit, Soundness, Verdict
+from engine.records import Audit, Soundness, Task, Verdict
 from engine.tasks.catalogue import TaskError, builtin_tasks, read_task
 from engine.tasks.opening import load_module
 from engine.tasks.scaling import scaled_sources
@@ -75,9 +75,7 @@ def test_each_kind_of_task_gets_its_verdict(kind: str) -> None:
 
 
 @pytest.mark.parametrize("task", builtin_tasks(), ids=lambda task: task.name)
-def test_the_built_in_tasks_are_sound(task: object) -> None:
-    from engine.judging.crew import task_message
-
+def test_the_built_in_tasks_are_sound(task: Task) -> None:
     audit = audit_task(task_message(task), "cpu", None, secret=78)
     assert (audit.verdict, audit.findings) == (Soundness.SOUND, ())
 
@@ -155,8 +153,6 @@ CASES = [
     {"name": "far", "inputs": {"x": ("float32", SIZE, SIZE), "offset": 500.0}},
 ]
 """
-    from engine.judging.crew import task_message
-
     audit = audit_task(task_message(read_task(source, "shift.py")), "cpu", None, secret=79)
     assert audit.verdict is Soundness.INSENSITIVE
     assert all(finding.startswith("case far: ") for finding in audit.findings)
