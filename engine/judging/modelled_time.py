@@ -30,10 +30,16 @@ SHARED_BYTES_PER_CLOCK = 128
 FILL_BYTES_PER_CLOCK = 64
 """Bytes that a multiprocessor takes from the second-level cache in a clock."""
 
+LOADED_LATENCY = 1.8
+"""How much longer an access waits on a busy device than on an idle one."""
+
+UNROLLED = 2.5
+"""Iterations of a loop that only reads whose loads the compiler issues together; stores keep them apart."""
+
 BARRIER_NS = 40.0
 """Nanoseconds for all warps of a program to meet, the shuffles of a reduction included."""
 
-SPILLS_OF_HALF_TIME, MAX_SPILL_PENALTY = 200, 1.0
+SPILLS_OF_HALF_TIME, MAX_SPILL_PENALTY = 160, 6.0
 """Spilled values a thread that cost half of a kernel's time again, and the most that spilling costs in all.
 
 Each waits in the middle of a chain of dependent instructions, which the bytes alone do not show.
@@ -238,7 +244,11 @@ def _launch_part(
     compute = _compute_times(traffic, kernel, programs, device)
     latency = _latency_time(traffic, kernel, moved, dram, programs, at_once, phases, stages, device)
     times = {**memory, **compute, "latency": latency}
-    slowest_memory, slowest_compute = max(memory.values()), max(compute.values())
+    slowest_memory = max(memory.values())
+    # Within a program products and the rest follow each other; programs on the same multiprocessor take turns.
+    products = max(compute["matrix"], compute["shared"])
+    plain = max(compute["arithmetic"], compute["special"], compute["fp64"])
+    slowest_compute = max(products, plain) + min(products, plain) / on_one
     # What cannot hide behind the slower side: less, the more programs or stages take turns.
     exposed = min(slowest_memory, slowest_compute) / (on_one * stages)
     spilling = 1.0 + min(MAX_SPILL_PENALTY, int(kernel["spills"]) / SPILLS_OF_HALF_TIME * 0.5)
@@ -344,9 +354,13 @@ def _compute_times(
             efficiency = UNIT_EFFICIENCY[unit["unit"]]
             if unit["unit"] == "mma" and device.capability >= 90:
                 efficiency = 0.62  # the warp-level instruction does not reach Hopper's peak (arXiv 2402.13499)
-        times["matrix"] += flops * balance * device.multiprocessors / (active * peak * efficiency)
         shared = _operand_bytes(dot, kernel) * float(dot["count"])
-        times["shared"] += shared * balance / (active * SHARED_BYTES_PER_CLOCK * clock)
+        shared *= balance / (active * SHARED_BYTES_PER_CLOCK * clock)
+        times["shared"] += shared
+        times["matrix"] += flops * balance * device.multiprocessors / (active * peak * efficiency)
+        if unit is None:
+            # Plain instructions load their operands themselves; a matrix unit does so on the side.
+            times["matrix"] += shared
     return times
 
 
@@ -381,8 +395,22 @@ def _operand_bytes(dot: Mapping[str, Any], kernel: Mapping[str, Any]) -> float:
     down = warps // across
     across, down = min(across, max(1, n // 8)), min(down, max(1, m // 16))
     if unit == "fma":
-        return float(m * n) * k * item / 4.0
+        # A thread with a square of outputs loads a row and a column of operands for each step along k.
+        outputs = max(1.0, m * n / (warps * 32))
+        return float(m * n) * k * item * 2.0 / math.sqrt(outputs)
     return float(m * across + n * down) * k * item
+
+
+def _waits(traffic: Mapping[str, Any], phases: float) -> float:
+    """How often a program waits for memory, one time after another."""
+    moved = {
+        kind: math.fsum(
+            float(region["flows"][kind]["bytes"]) for region in traffic["regions"] if kind in region["flows"]
+        )
+        for kind in ("load", "store", "atomic")
+    }
+    writing = min(1.0, (moved["store"] + moved["atomic"]) / moved["load"]) if moved["load"] else 1.0
+    return max(1.0, phases * (writing + (1.0 - writing) / UNROLLED))
 
 
 def _latency_time(
@@ -403,5 +431,10 @@ def _latency_time(
     barriers = float(kernel["mix"]["barriers"]) if reductions else 0.0
     matrix = math.fsum(float(dot["count"]) for dot in traffic["dots"]) / programs
     # A matrix instruction's latency is about 30 clocks, several of them back to back for each product.
-    chain = PROGRAM_NS + phases * wait / max(1.0, stages - 1.0) + barriers * BARRIER_NS + matrix * 64 * device.cycle_ns
+    chain = (
+        PROGRAM_NS
+        + _waits(traffic, phases) * wait * LOADED_LATENCY / max(1.0, stages - 1.0)
+        + barriers * BARRIER_NS
+        + matrix * 64 * device.cycle_ns
+    )
     return math.ceil(programs / at_once) * chain * 1e-9
