@@ -129,7 +129,7 @@ class Ledger:
                 " WHERE id = ? AND state = ?",
                 (
                     state,
-                    put_text(connection, text) if text else None,
+                    put_text(connection, text, packed=True) if text else None,
                     json.dumps(asdict(usage)),
                     usage.input,
                     usage.output,
@@ -174,7 +174,7 @@ def _interrupt(connection: sqlite3.Connection, where: str, values: tuple[int, ..
             " ended_at = ? WHERE id = ?",
             (
                 CallState.INTERRUPTED,
-                put_text(connection, partial) if partial else None,
+                put_text(connection, partial, packed=True) if partial else None,
                 "cut off before its end; what was reserved for it counts as spent",
                 time.time(),
                 call,
@@ -257,10 +257,10 @@ def response_of(connection: sqlite3.Connection, call: int) -> str:
 def put_prompt(connection: sqlite3.Connection, messages: Messages) -> str:
     """Stores a prompt and returns the hash of its listing; parts that other prompts share are stored once."""
     listing = [
-        [role, [part if len(part) <= _INLINE else {"text": put_text(connection, part)} for part in parts]]
+        [role, [part if len(part) <= _INLINE else {"text": put_text(connection, part, packed=True)} for part in parts]]
         for role, parts in messages
     ]
-    return put_text(connection, json.dumps(listing))
+    return put_text(connection, json.dumps(listing), packed=True)
 
 
 def _part(connection: sqlite3.Connection, part: str | dict[str, str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -44,10 +45,22 @@ def text_hash(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def put_text(connection: sqlite3.Connection, body: str) -> str:
-    """Stores a text once and returns its hash; needs an open transaction."""
+def put_text(connection: sqlite3.Connection, body: str, *, packed: bool = False) -> str:
+    """Stores a text once and returns its hash; needs an open transaction.
+
+    What is `packed` is compressed, unless it stands there as it is already. What is not can be read by any SQLite
+    browser, whoever stored it first.
+    """
     key = text_hash(body)
-    connection.execute("INSERT OR IGNORE INTO texts (hash, body) VALUES (?, ?)", (key, body))
+    if packed:
+        small = zlib.compress(body.encode("utf-8", "surrogatepass"))
+        connection.execute("INSERT OR IGNORE INTO texts (hash, body) VALUES (?, ?)", (key, small))
+    else:
+        connection.execute(
+            "INSERT INTO texts (hash, body) VALUES (?, ?)"
+            " ON CONFLICT (hash) DO UPDATE SET body = excluded.body WHERE typeof(body) = 'blob'",
+            (key, body),
+        )
     return key
 
 
@@ -56,7 +69,9 @@ def get_text(connection: sqlite3.Connection, key: str | None) -> str | None:
     if key is None:
         return None
     row = connection.execute("SELECT body FROM texts WHERE hash = ?", (key,)).fetchone()
-    return None if row is None else str(row[0])
+    if row is None:
+        return None
+    return zlib.decompress(row[0]).decode("utf-8", "surrogatepass") if isinstance(row[0], bytes) else str(row[0])
 
 
 def run_from(row: sqlite3.Row) -> Run:

@@ -42,6 +42,21 @@ def _size(db: Path) -> int:
     return int(size)
 
 
+def test_a_kernel_that_an_answer_repeats_stays_readable_for_any_sqlite_browser(db: Path, store: RunStore) -> None:
+    number = ask(store)
+    source = "import triton\n" * 40
+    store.ledger.settle(store.ledger.begin(order(number)), source, Usage(1, 1), 0.0)
+    store.proposed(number, source, "idea", None, False)
+    with Reader(db) as reader:
+        (call,) = reader.calls(store.run_id, number)
+        assert reader.response(call.id) == reader.source(store.run_id, number) == source
+    connection = sqlite3.connect(db)
+    assert connection.execute(
+        "SELECT body FROM texts JOIN candidates ON source_hash = hash WHERE number = ?", (number,)
+    ).fetchone() == (source,)
+    connection.close()
+
+
 def test_an_answer_is_seen_while_it_is_written(db: Path, store: RunStore) -> None:
     call = store.ledger.begin(order(ask(store)))
     with Reader(db) as reader:
