@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from skills.errors import SkillError
-from skills.matching import matches
+from skills.matching import violations
 from skills.records import Skill, SkillStatus
 
 _NAMES = re.compile(r"\b(?:tl|triton|torch)\.[A-Za-z_][\w.]*|\b\w+_\w+\b")
@@ -23,10 +22,14 @@ _MOST_SHARED = 3
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a prompt is about: the texts it shows (the reference, kernels) and the messages of what failed."""
+    """What a prompt is about: the texts it shows (the reference, kernels) and the messages of what failed.
+
+    `faulty` is the kernel that went wrong, which may break a rule.
+    """
 
     texts: Sequence[str]
     errors: Sequence[str] = ()
+    faulty: str = ""
 
 
 def relevant(
@@ -41,7 +44,11 @@ def relevant(
         length: the length of a statement; characters by default.
     """
     usable = [skill for skill in skills if skill.status is SkillStatus.ACTIVE and skill.enabled]
-    scored = sorted(((_score(skill, situation), skill) for skill in usable), key=lambda pair: (-pair[0], pair[1].name))
+    broken = {found.skill.name for found in violations(situation.faulty, usable)} if situation.faulty else set()
+    scored = sorted(
+        ((_score(skill, situation) + _BROKEN * (skill.name in broken), skill) for skill in usable),
+        key=lambda pair: (-pair[0], pair[1].name),
+    )
     chosen: list[Skill] = []
     for score, skill in scored:
         cost = length(skill.statement)
@@ -56,18 +63,9 @@ def _score(skill: Skill, situation: Situation) -> float:
     score = 0.0
     if skill.expect and any(skill.expect in error for error in situation.errors):
         score += _FAILED
-    if skill.pattern and any(_breaks(text, skill.pattern) for text in situation.texts):
-        score += _BROKEN
     names = set(_NAMES.findall(skill.statement))
     shared = sum(any(name in text for text in (*situation.texts, *situation.errors)) for name in names)
     score += _SHARED * min(shared, _MOST_SHARED)
     if names & _COMMON:
         score += _GENERAL
     return score
-
-
-def _breaks(text: str, pattern: str) -> bool:
-    try:
-        return matches(text, pattern)
-    except SkillError:
-        return False

@@ -19,7 +19,7 @@ from engine.proposing.mixed import MixedProposer
 from engine.proposing.model import ModelClient, key_for
 from engine.proposing.prices import priced
 from engine.proposing.proposer import Proposer
-from engine.records import ProposerKind, Task
+from engine.records import Task
 from engine.settings import Price, RunSettings, SettingsError, parse_run_settings
 from engine.store.reader import Reader
 from engine.store.run_store import RunStore
@@ -118,8 +118,7 @@ class ProposerParts:
         llm = self._llm(self._model)
         if self._lowering is None:
             return llm
-        seeded = any(candidate.proposer is ProposerKind.COMPILER for candidate in self._store.candidates())
-        return MixedProposer(await self._compiler(), llm, seeded)
+        return MixedProposer(await self._compiler(), llm, seeded=bool(self._store.candidates()))
 
     async def _compiler(self) -> CompilerProposer:
         assert self._lowering is not None and self._lowered is not None

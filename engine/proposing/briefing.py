@@ -95,7 +95,8 @@ def local_briefing(
     """What a local step is told: the parent, the chain that led to it, oldest first, and what was tried on it."""
     chain = [*history, parent]
     texts = [subject.task.source, parent.source]
-    chosen = _rules(subject, skills, texts, [shown.error for shown in chain if shown.error])
+    faulty = "" if parent.correct else parent.source
+    chosen = _rules(subject, skills, texts, [shown.error for shown in chain if shown.error], faulty)
     values = {
         **_common(subject, chosen, hints),
         "history": [kernel_item(shown.candidate, shown.source, shown.evaluation) for shown in history],
@@ -116,6 +117,8 @@ def _common(subject: Subject, skills: Sequence[Skill], hints: Sequence[str]) -> 
     }
 
 
-def _rules(subject: Subject, skills: Sequence[Skill], texts: Sequence[str], errors: Sequence[str]) -> list[Skill]:
+def _rules(
+    subject: Subject, skills: Sequence[Skill], texts: Sequence[str], errors: Sequence[str], faulty: str = ""
+) -> list[Skill]:
     budget = subject.settings.llm.prompt_tokens // _SKILL_SHARE
-    return relevant(skills, Situation(texts, errors), budget, estimate_tokens)
+    return relevant(skills, Situation(texts, errors, faulty), budget, estimate_tokens)

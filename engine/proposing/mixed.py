@@ -14,7 +14,7 @@ class MixedProposer:
     Args:
         compiler: asked for the first structure, if it has any.
         llm: asked for everything else.
-        seeded: whether the compiler has been asked in this run already.
+        seeded: whether the tree holds anything already, the compiler's first kernel or a person's.
     """
 
     def __init__(self, compiler: CompilerProposer, llm: LlmProposer, seeded: bool) -> None:
@@ -39,7 +39,7 @@ class MixedProposer:
         Raises:
             ProposalFailed: nothing usable came of it.
         """
-        if request.proposer is ProposerKind.COMPILER:
-            self._seeded = True
+        self._seeded = True
+        if request.proposer is ProposerKind.COMPILER and request.step is Step.STRUCTURAL:
             return await self._compiler.propose(request)
         return await self._llm.propose(request)

@@ -49,6 +49,15 @@ class CallOrder:
     reserve_usd: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class RuleUse:
+    """Requests that a revision of a rule went into; `price` is that of a million prompt tokens, None if not known."""
+
+    revision: int
+    price: float | None
+    requests: int
+
+
 class Ledger:
     """The engine's side of the ledger; to be used from the thread of its run store."""
 
@@ -205,6 +214,17 @@ def spending_of(connection: sqlite3.Connection, run: int) -> Spending:
         unpriced=sum(row[8] for row in rows),
         failures=causes,
     )
+
+
+def rule_uses(connection: sqlite3.Connection, name: str) -> list[RuleUse]:
+    """How many requests each revision of a rule went into, by the price of the run they were made for."""
+    rows = connection.execute(
+        "SELECT json_extract(rule.value, '$[1]'), json_extract(runs.settings, '$.llm.price.input'), count(*)"
+        " FROM model_calls JOIN json_each(model_calls.skills) AS rule JOIN runs ON runs.id = model_calls.run"
+        " WHERE json_extract(rule.value, '$[0]') = ? GROUP BY 1, 2 ORDER BY 1, 2",
+        (name,),
+    ).fetchall()
+    return [RuleUse(*row) for row in rows]
 
 
 # Reading

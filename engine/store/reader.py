@@ -186,7 +186,8 @@ class Reader:
             rows = self._connection.execute("SELECT * FROM candidates WHERE run = ? ORDER BY number", (run,))
         else:
             rows = self._connection.execute(
-                "SELECT candidates.* FROM json_each(?) AS wanted JOIN candidates"
+                # CROSS JOIN keeps SQLite from walking all candidates to look each up among the few that are wanted.
+                "SELECT candidates.* FROM json_each(?) AS wanted CROSS JOIN candidates"
                 " ON candidates.run = ? AND candidates.number = wanted.value ORDER BY number",
                 (json.dumps(numbers), run),
             )
@@ -306,6 +307,10 @@ class Reader:
             (run, CommandKind.ANSWER, number, CommandState.DONE),
         ).fetchone()
         return None if row is None else str(row[0])
+
+    def rule_uses(self, name: str) -> list[ledger.RuleUse]:
+        """How many requests to models each revision of a rule went into, by price."""
+        return ledger.rule_uses(self._connection, name)
 
     def hints(self, run: int, number: int | None) -> list[str]:
         """What people hinted for the run, and for a candidate or one that it grew from, oldest first."""

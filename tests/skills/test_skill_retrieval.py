@@ -31,9 +31,10 @@ def test_a_rule_that_just_failed_comes_first_and_one_that_concerns_nothing_is_le
     assert names(relevant(ALL, situation, 1000)) == ["arange", "dot"]
 
 
-def test_a_rule_that_the_code_breaks_is_found_by_its_pattern() -> None:
+def test_a_rule_that_the_faulty_kernel_breaks_is_found_by_its_pattern() -> None:
     broken = "def k():\n    for i in range(3):\n        break\n"
-    assert names(relevant(ALL, Situation([broken]), 1000))[0] == "break"
+    assert names(relevant(ALL, Situation([broken], faulty=broken), 1000))[0] == "break"
+    assert "break" not in names(relevant(ALL, Situation([broken]), 1000))
 
 
 def test_rules_about_what_every_kernel_uses_are_given_where_there_is_no_kernel_yet() -> None:

@@ -260,6 +260,8 @@ def _show_summary(reader: Reader, candidate: Candidate) -> None:
     click.echo(candidate_line(candidate))
     if candidate.reason:
         click.echo(clean(candidate.reason))
+    for call in reader.calls(candidate.run, candidate.number):
+        click.echo(f"asked: {call_line(call)}")
     evaluation = reader.evaluation(candidate.run, candidate.number)
     if evaluation is None:
         return

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import click
 
+from engine.proposing.tokens import estimate_tokens
 from engine.store.control import Control, author
+from engine.store.ledger import RuleUse
+from engine.store.reader import Reader
 from skills.errors import ProbeUnavailable, SkillError
 from skills.memory import SkillMemory
 from skills.probe_process import SubprocessProbeRunner
@@ -19,6 +22,8 @@ from skills.records import Skill, SkillStatus
 from skills.rule_files import BLANK, from_text, read_rules, to_text, write_rule
 from tui.commands.context import EXIT_MACHINE, CommandFailed, Options
 from tui.commands.output import print_json
+from tui.state.spending import money_text, tokens_text
+from tui.state.words import plural
 
 
 @click.group("skills")
@@ -67,12 +72,24 @@ def show_skill(options: Options, skill: str, history: bool) -> None:
     with _memory(options) as (_, memory):
         found = _find(memory, skill)
         revisions = memory.history(found.id) if history else [found]
+        statements = {revision.revision: revision.statement for revision in memory.history(found.id)}
     for revision in revisions:
         switch = "on" if revision.enabled else "off"
         click.echo(
             f"# revision {revision.revision} by {revision.author}, {revision.status}, {switch} {revision.reason}"
         )
         click.echo(to_text(revision))
+    with Reader(options.settings.db) as reader:
+        if uses := reader.rule_uses(found.name):
+            click.echo(f"# {_cost_of(uses, statements)}")
+
+
+def _cost_of(uses: list[RuleUse], statements: dict[int, str]) -> str:
+    """How many requests a rule went into, and what its words cost there."""
+    tokens = [use.requests * estimate_tokens(statements.get(use.revision, "")) for use in uses]
+    said = f"in {plural(sum(use.requests for use in uses), 'prompt')}, about {tokens_text(sum(tokens))} tokens"
+    priced = [count * use.price / 1e6 for count, use in zip(tokens, uses, strict=True) if use.price is not None]
+    return f"{said}, about {money_text(sum(priced))}" if priced else said
 
 
 @skills_command.command("add")

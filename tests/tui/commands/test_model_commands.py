@@ -79,6 +79,8 @@ def test_a_mixed_search_starts_with_the_compiler_and_tells_what_the_model_was_se
     assert "rules in the prompt: " in why
     assert "candidates shown: " in why
     assert "sent " in call("status", "1").out
+    told = call("skills", "show", "arange-power-of-two").out
+    assert f"# in {sum('power of two' in exchange.prompt for exchange in server.requests)} prompts, about " in told
     assert answer in call("show", "1", "2", "--log").out
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.suffix == ".log" for path in written)
