@@ -122,7 +122,7 @@ KEYS: tuple[Key, ...] = (
         Scope.RUN,
         10,
     ),
-    Key("copy", ("y",), "y", "copy", "copy, then i id, c code, d diff, l log", Scope.RUN, 11),
+    Key("copy", ("y",), "y", "copy", "copy, then i id, c code, d diff, l log, p prompt", Scope.RUN, 11),
     Key("take_back", ("u",), "u", "take back", "take back the last command that nobody answered yet", Scope.RUN),
     Key("open", ("enter",), "Enter", "diff", "to the diff of the candidate", Scope.TREE, 1),
     Key("fold", ("h", "left"), "h", "fold", "fold, or go to the parent", Scope.TREE, 3),

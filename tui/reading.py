@@ -50,7 +50,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What was read. `title` says what the diff compares, `note` why there is none."""
+    """What was read. `title` says what the diff compares, `note` why there is none, `prompt` what was sent last."""
 
     wanted: Wanted
     source: str
@@ -60,6 +60,7 @@ class Detail:
     evaluation: Evaluation | None
     proposal: ProposalNote | None
     calls: tuple[ModelCall, ...] = ()
+    prompt: str = ""
 
     @property
     def diff_text(self) -> str:
@@ -78,23 +79,26 @@ def read_detail(db: Path, wanted: Wanted) -> Detail:
             evaluation = reader.evaluation(wanted.run, wanted.number)
             proposal = reader.proposal(wanted.run, wanted.number)
             calls = tuple(reader.calls(wanted.run, wanted.number))
+            prompt = "\n\n".join(text for _, text in reader.prompt(calls[-1].id)) if calls else ""
             written = reader.response(calls[-1].id) if source is None and calls else ""
     except (StoreError, sqlite3.Error, ValueError, TypeError) as error:
         return Detail(wanted, "", Diff(), f"{wanted.number}", f"cannot be read: {error}", None, None)
     if source is None and written:
         # What a model is writing, or wrote without use, is what there is to see.
         title = f"{wanted.number}, {'being written' if calls[-1].ended_at is None else 'the last answer'}"
-        return Detail(wanted, written, whole(written), title, "", evaluation, proposal, calls)
+        return Detail(wanted, written, whole(written), title, "", evaluation, proposal, calls, prompt)
     if source is None:
-        return Detail(wanted, "", Diff(), f"{wanted.number}", "it has no source yet", evaluation, proposal, calls)
+        return Detail(
+            wanted, "", Diff(), f"{wanted.number}", "it has no source yet", evaluation, proposal, calls, prompt
+        )
     if old is None:
-        return Detail(wanted, source, whole(source), _whole_title(wanted), "", evaluation, proposal, calls)
+        return Detail(wanted, source, whole(source), _whole_title(wanted), "", evaluation, proposal, calls, prompt)
     shown = diff(old, source, wanted.context)
     relation = "" if wanted.base is Base.SOURCE else f"{wanted.base} "
     title = f"{wanted.number} against {relation}{wanted.against}"
     if shown.empty:
-        return Detail(wanted, source, Diff(), title, "both texts are the same", evaluation, proposal, calls)
-    return Detail(wanted, source, shown, title, "", evaluation, proposal, calls)
+        return Detail(wanted, source, Diff(), title, "both texts are the same", evaluation, proposal, calls, prompt)
+    return Detail(wanted, source, shown, title, "", evaluation, proposal, calls, prompt)
 
 
 def _whole_title(wanted: Wanted) -> str:

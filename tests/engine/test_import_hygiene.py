@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "triton", "textual")
+HEAVY = ("torch", "triton", "textual", "openai")
 
 
 @pytest.mark.parametrize(

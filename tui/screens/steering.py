@@ -18,7 +18,7 @@ from tui.state.run_view import RunView
 from tui.state.words import Tone, one_line
 
 FORCE_KEYS = {"l": str(Step.LOCAL), "s": str(Step.STRUCTURAL)}
-COPY_KEYS = {"i": "id", "c": "code", "d": "diff", "l": "log"}
+COPY_KEYS = {"i": "id", "c": "code", "d": "diff", "l": "log", "p": "prompt"}
 
 
 class SteeringScreen(CockpitScreen):
@@ -287,4 +287,6 @@ class SteeringScreen(CockpitScreen):
             return f"{one_line(candidate.idea)}\n{text}\n", f"{stem}.log"
         if detail is None:
             return "", ""
+        if what == "prompt":
+            return detail.prompt, f"{stem}-prompt.txt"
         return (detail.source, f"{stem}.py") if what == "code" else (detail.diff_text, f"{stem}.diff")

@@ -87,15 +87,20 @@ def test_a_mixed_search_starts_with_the_compiler_and_tells_what_the_model_was_se
     assert not [path for path in written if KEY.encode() in path.read_bytes()]
 
 
-def test_the_preview_is_the_first_prompt_and_sends_nothing(
-    server: ModelServer, call: Call, db: Path, tmp_path: Path
-) -> None:
+def test_the_preview_shows_a_prompt_and_where_it_would_go_and_sends_nothing(server: ModelServer, call: Call) -> None:
     flags = ["--proposer", "llm", "--model", "tiny", "--base-url", server.url, "--budget", "1", "--skills", "none"]
     shown = call("run", "softmax", *flags, "--preview", "--json")
     assert (shown.code, server.requests) == (0, [])
     assert "no price is known for tiny" in shown.err
     document = json.loads(shown.out)
     assert (document["destination"], document["model"], document["max_usd"]) == (server.url, "tiny", None)
+    assert "torch.softmax(x, dim=-1)" in document["messages"][-1]["text"]
+
+
+@pytest.mark.slow
+def test_the_preview_is_the_prompt_that_is_sent_first(server: ModelServer, call: Call) -> None:
+    flags = ["--proposer", "llm", "--model", "tiny", "--base-url", server.url, "--budget", "1"]
+    document = json.loads(call("run", "softmax", *flags, "--preview", "--json").out)
     server.otherwise = says(module_answer())
     assert call("run", "softmax", *flags, "--headless").code == 0
     sent = server.requests[0].body["messages"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ async def test_an_answer_is_shown_while_it_is_written_and_its_money_in_the_statu
             pilot, lambda: screen.detail is not None and screen.detail.calls[0].usage.input == 900, "its tokens"
         )
         assert "import [/b]" in text_of(app)
+        await pilot.press("y", "p")
+        await until(pilot, lambda: f"prompt of {number}" in text_of(app), "the prompt is copied")
+        (copied,) = Path(os.environ["XDG_CACHE_HOME"]).rglob(f"*-{number}-prompt.txt")
+        assert copied.read_text() == "Write a kernel."
         assert "no code" in text_of(app)
 
 
