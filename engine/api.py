@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from engine.records import Audit, BaselineKernel, CommandKind, CommandState, Eva
 from engine.search.policies import find_policy
 from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.control import Control
+from engine.store.database import StoreError
 from engine.store.reader import Reader, RunOverview
 from engine.tasks.catalogue import entry_point
 
@@ -190,9 +192,12 @@ def judge(
     settings: RunSettings,
     *,
     seed: int,
+    db: Path | None = None,
     on_result: Callable[[int, Evaluation], None] | None = None,
 ) -> tuple[TaskFacts, list[Evaluation]]:
     """Judges several candidates with one warm judge, outside any run.
+
+    Baselines that a run has measured in the database `db`, if it is there, are taken over.
 
     Raises:
         SettingsError: a baseline's file cannot be read.
@@ -201,8 +206,15 @@ def judge(
     """
     own = read_baselines(settings.baseline)
 
+    def known(fingerprint: Mapping[str, str]) -> list[dict[str, Any]]:
+        with contextlib.suppress(StoreError):
+            if db is not None and db.exists():
+                with Reader(db) as reader:
+                    return reader.known_baselines(task, fingerprint)
+        return []
+
     async def work() -> tuple[TaskFacts, list[Evaluation]]:
-        evaluator = Evaluator(task, judge_settings(settings, seed), own)
+        evaluator = Evaluator(task, judge_settings(settings, seed), own, known=known)
         async with evaluator:
             facts = await evaluator.open()
             evaluations = []

@@ -96,7 +96,9 @@ class ProposerParts:
             self._stack.push_async_callback(self._model.close)
         if self._name in ("compiler", "mixed"):
             self._lowering = await self._stack.enter_async_context(LoweringClient())
-            self._lowered = asyncio.create_task(self._lowering.open(self._task, self._settings.arch))
+            self._lowered = asyncio.create_task(
+                self._lowering.open(self._task, self._settings.arch, self._settings.dtype)
+            )
             self._stack.callback(self._lowered.cancel)
         return self
 

@@ -72,18 +72,19 @@ class LoweringClient:
     ) -> None:
         await self.close()
 
-    async def open(self, task: Task, arch: str) -> LoweredTask:
+    async def open(self, task: Task, arch: str, dtype: str | None = None) -> LoweredTask:
         """Lowers a task and returns its structures.
 
         Args:
             task: its first case says which sizes are timed.
             arch: the architecture to lower for, such as "sm_90".
+            dtype: what floating inputs and weights are cast to; None keeps the task's own.
 
         Raises:
             LoweringError: the process failed; a task that merely fits no structure gives reasons instead.
         """
         overrides = {name: value for name, value in task.cases[0].overrides.items() if _is_plain(value)}
-        request = {"do": "open", "source": task.source, "overrides": overrides, "arch": arch}
+        request = {"do": "open", "source": task.source, "overrides": overrides, "arch": arch, "dtype": dtype}
         async with self._lock:
             self._opened = None
             answer = await self._ask(request, OPEN_SECONDS)

@@ -54,19 +54,19 @@ class _Lowering:
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             if request["do"] == "open":
-                return self._open(request["source"], request["overrides"], request["arch"])
+                return self._open(request["source"], request["overrides"], request["arch"], request["dtype"])
             return self._render(request["structure"], request["parameters"])
         except Exception as error:
             return {"error": f"Lowering failed ({type(error).__name__}: {_first_line(error)})."}
 
-    def _open(self, source: str, overrides: Mapping[str, Any], arch: str) -> dict[str, Any]:
+    def _open(self, source: str, overrides: Mapping[str, Any], arch: str, dtype: str | None) -> dict[str, Any]:
         self.structures = {}
         reasons: list[str] = []
         form = function_form(source)
         # Inductor writes into arguments; templates only compute new values.
         for offer, functional in ((_inductor, False), (_templates, True)):
             try:
-                found, problems = offer()(as_model(source, functional), overrides, arch)
+                found, problems = offer()(as_model(source, functional), overrides, arch, dtype)
             except Exception as error:
                 reasons.append(
                     f"{offer.__name__.strip('_')}: it failed ({type(error).__name__}: {_first_line(error)})."
@@ -88,7 +88,7 @@ class _Lowering:
             return {"error": _first_line(error)}
 
 
-_Offer = Callable[[str, Mapping[str, Any], str], tuple[list[Structure], list[str]]]
+_Offer = Callable[[str, Mapping[str, Any], str, str | None], tuple[list[Structure], list[str]]]
 
 
 def _inductor() -> _Offer:
@@ -99,7 +99,7 @@ def _inductor() -> _Offer:
 
 def _templates() -> _Offer:
     if importlib.util.find_spec("engine.lowering.templates") is None:
-        return lambda source, overrides, arch: ([], [])
+        return lambda source, overrides, arch, dtype: ([], [])
     offer: _Offer = importlib.import_module("engine.lowering.templates").structures
     return offer
 

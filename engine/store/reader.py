@@ -29,7 +29,7 @@ from engine.records import (
     Task,
     Verdict,
 )
-from engine.store import lease, ledger, moves, steering
+from engine.store import baselines, lease, ledger, moves, steering
 from engine.store.database import open_read_only
 from engine.store.rows import (
     RUN_QUERY,
@@ -177,6 +177,13 @@ class Reader:
         if row is None:
             raise KeyError(f"there is no run {run} in {self.path}")
         return task_from(self._connection, row[0])
+
+    def known_baselines(self, task: Task, fingerprint: Mapping[str, str]) -> list[dict[str, Any]]:
+        """What runs measured of a task's baselines with the same device, settings and versions."""
+        row = self._connection.execute(
+            "SELECT id FROM tasks WHERE name = ? AND source_hash = ?", (task.name, text_hash(task.source))
+        ).fetchone()
+        return [] if row is None else baselines.find(self._connection, row[0], fingerprint)
 
     # Candidates
 

@@ -36,7 +36,8 @@ def eval_command(options: Options, /, task: str, files: tuple[Path, ...], as_jso
         if not as_json:
             click.echo(f"{files[index]}: {summary(evaluation)}")
 
-    facts, evaluations = judge(found, sources, settings, seed=secrets.randbits(62), on_result=say)
+    seed, db = secrets.randbits(62), options.settings.db
+    facts, evaluations = judge(found, sources, settings, seed=seed, db=db, on_result=say)
     if as_json:
         documents = [evaluation_json(evaluation, found.name, facts.audit) for evaluation in evaluations]
         print_json(documents[0] if len(documents) == 1 else documents)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from engine.lowering.casting import cast
 from engine.lowering.inductor.capture import DEVICE, SymbolicSizes
 
 Pair = tuple[int, int]
@@ -76,13 +77,16 @@ class _Built:
     inputs: list[Any]
 
 
-def symbolic_task(source: str, overrides: Mapping[str, Any], fixed: frozenset[str] = frozenset()) -> SymbolicTask:
+def symbolic_task(
+    source: str, overrides: Mapping[str, Any], fixed: frozenset[str] = frozenset(), dtype: str | None = None
+) -> SymbolicTask:
     """Builds the task with symbolic sizes.
 
     Args:
         source: text of the task's module (KernelBench format). Its `SMALL`, if any, says which constants may vary.
         overrides: values that replace constants of the module for the large form.
         fixed: constants that keep their value, in lower case.
+        dtype: what floating inputs and weights are cast to; None keeps the task's own.
 
     Raises:
         NotSymbolic: the module cannot be built without memory, or a size follows no constant.
@@ -90,14 +94,14 @@ def symbolic_task(source: str, overrides: Mapping[str, Any], fixed: frozenset[st
     tree = ast.parse(source)
     first_namespace = _execute(source)
     declared = {name: value for name, value in dict(first_namespace.get("SMALL", {})).items()}
-    first = _build(source, overrides, {})
+    first = _build(source, overrides, {}, dtype)
     large = {name: first.namespace[name] for name in declared or _input_constants(tree, first.namespace)}
     second_values = {
         name: int(declared[name]) if declared else value * (index + 2)
         for index, (name, value) in enumerate(large.items())
         if type(value) is int and value > 1 and name.lower() not in fixed
     }
-    second = _build(source, overrides, second_values)
+    second = _build(source, overrides, second_values, dtype)
     sizes = SymbolicSizes()
     symbols = {
         name: sizes.size(name.lower(), large[name], _lowest(large[name], second_values[name]))
@@ -115,14 +119,14 @@ def _execute(source: str, values: Mapping[str, Any] | None = None) -> dict[str, 
     return namespace
 
 
-def _build(source: str, overrides: Mapping[str, Any], values: Mapping[str, int]) -> _Built:
+def _build(source: str, overrides: Mapping[str, Any], values: Mapping[str, int], dtype: str | None) -> _Built:
     try:
         with torch.device("meta"):
             if "SMALL" not in source and values:
                 source = _with_constants(source, values)
             namespace = _execute(source, {**overrides, **values})
             model = namespace["Model"](*namespace["get_init_inputs"]())
-            return _Built(namespace, model, list(namespace["get_inputs"]()))
+            return _Built(namespace, *cast(model, namespace["get_inputs"](), dtype))
     except Exception as error:
         detail = str(error).splitlines()[0] if str(error) else "no reason given"
         raise NotSymbolic(f"The model cannot be built without memory ({type(error).__name__}: {detail}).") from error

@@ -57,26 +57,29 @@ class _Prepared:
     shell: Shell
 
 
-def structures(task_source: str, overrides: Mapping[str, Any], arch: str) -> tuple[list[Structure], list[str]]:
+def structures(
+    task_source: str, overrides: Mapping[str, Any], arch: str, dtype: str | None = None
+) -> tuple[list[Structure], list[str]]:
     """Every distinct structure that Inductor gives for a task, and one sentence for each that it could not give.
 
     Args:
         task_source: text of the task's module, in KernelBench format.
         overrides: values that replace the module's constants for the large form.
         arch: the architecture to lower for, such as "sm_90".
+        dtype: what floating inputs and weights are cast to; None keeps the task's own.
     """
     reasons: list[str] = []
-    found = [item for item in each_structure(task_source, overrides, arch, reasons)]
+    found = [item for item in each_structure(task_source, overrides, arch, reasons, dtype)]
     return found, reasons
 
 
 def each_structure(
-    task_source: str, overrides: Mapping[str, Any], arch: str, reasons: list[str]
+    task_source: str, overrides: Mapping[str, Any], arch: str, reasons: list[str], dtype: str | None = None
 ) -> Iterator[Structure]:
     """Like `structures`, one at a time as they are ready; sentences are appended to `reasons`."""
     capture.pretend_device(arch)
     try:
-        prepared = _prepare(task_source, overrides, reasons)
+        prepared = _prepare(task_source, overrides, reasons, dtype)
     except (NotSymbolic, NotReadable, capture.LoweringFailed) as error:
         reasons.append(f"inductor: {error}")
         return
@@ -98,7 +101,7 @@ def each_structure(
             yield structure
 
 
-def _prepare(source: str, overrides: Mapping[str, Any], reasons: list[str]) -> _Prepared:
+def _prepare(source: str, overrides: Mapping[str, Any], reasons: list[str], dtype: str | None) -> _Prepared:
     """Traces the task with as many sizes variable as the reference and Inductor allow.
 
     A task that declares a small form must keep its sizes variable. Another gives up, with a note, those that the
@@ -107,7 +110,7 @@ def _prepare(source: str, overrides: Mapping[str, Any], reasons: list[str]) -> _
     shell = read_shell(source)
     fixed: frozenset[str] = frozenset()
     while True:
-        task = symbolic_task(source, overrides, fixed)
+        task = symbolic_task(source, overrides, fixed, dtype)
         try:
             prepared = _Prepared(task, _trace(task), shell)
             _lower(prepared, Settings())

@@ -31,19 +31,22 @@ _FAMILIES: tuple[tuple[str, _Family], ...] = (
 )
 
 
-def structures(task_source: str, overrides: Mapping[str, object], arch: str) -> tuple[list[Structure], list[str]]:
+def structures(
+    task_source: str, overrides: Mapping[str, object], arch: str, dtype: str | None = None
+) -> tuple[list[Structure], list[str]]:
     """The structures of our own templates that fit a task, and why families do not fit.
 
     Args:
         task_source: A module in the KernelBench format.
         overrides: Module constants of the form that is timed.
         arch: The target, as `sm_90`.
+        dtype: What floating inputs and weights are cast to; None keeps the task's own.
 
     Returns:
         Structures, the most promising of each family first, and one sentence for each useful reason.
     """
     try:
-        graph = read(task_source, overrides)
+        graph = read(task_source, overrides, dtype)
         constructor = Constructor(task_source)
     except Mismatch as mismatch:
         return [], [str(mismatch)]

@@ -21,17 +21,17 @@ from engine.lowering.templates.tracing import Trace, labels, small_form, trace
 Partial = tuple[Value, ...]
 
 
-def read(source: str, overrides: Mapping[str, object]) -> Graph:
+def read(source: str, overrides: Mapping[str, object], dtype: str | None = None) -> Graph:
     """Traces the task's large form (and its small one, where it has one) and reads the graph.
 
     Raises:
         Mismatch: the reference cannot be traced or does something no template knows.
     """
-    large = trace(source, overrides)
+    large = trace(source, overrides, dtype)
     constants = small_form(source)
     small: Trace | None = None
     if constants is not None:
-        small = trace(source, {**overrides, **constants})
+        small = trace(source, {**overrides, **constants}, dtype)
         if [node.target for node in small.nodes] != [node.target for node in large.nodes]:
             raise Mismatch("The reference does something else at its small form than at its large one.")
     return Reader(source, large, small).graph()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from engine.lowering.casting import cast
 from engine.lowering.templates.graph import Mismatch
 from engine.lowering.templates.names import host_name
 
@@ -54,8 +55,8 @@ def forward_of(source: str) -> ast.FunctionDef:
     raise Mismatch("The task defines no class Model with a method forward.")
 
 
-def trace(source: str, overrides: Mapping[str, object]) -> Trace:
-    """Traces the form of the task in which `overrides` replace module constants.
+def trace(source: str, overrides: Mapping[str, object], dtype: str | None = None) -> Trace:
+    """Traces the form of the task in which `overrides` replace module constants, cast to `dtype` where there is one.
 
     Raises:
         Mismatch: the reference cannot be traced, with the first line of PyTorch's reason.
@@ -67,8 +68,7 @@ def trace(source: str, overrides: Mapping[str, object]) -> Trace:
         module.__dict__.update(overrides)
         with FakeTensorMode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = module.Model(*module.get_init_inputs())
-            inputs = module.get_inputs()
+            model, inputs = cast(module.Model(*module.get_init_inputs()), module.get_inputs(), dtype)
             if not all(isinstance(value, (torch.Tensor, float, int)) for value in inputs):
                 raise Mismatch("An input of the task is neither a tensor nor a number.")
             table = torch.export.default_decompositions()

@@ -38,6 +38,17 @@ async def test_a_task_is_opened_and_rendered(client: LoweringClient) -> None:
     assert "num_warps=8" in other
 
 
+async def test_a_task_is_lowered_for_the_dtype_that_it_is_judged_in(client: LoweringClient) -> None:
+    lowered = await client.open(find_task("linear_gelu"), "sm_90", "float16")
+    assert not lowered.reasons
+    names = {structure.name: structure for structure in lowered.structures}
+    text = await client.render("inductor/matmul", names["inductor/matmul"].defaults)
+    assert "dtype=torch.float16" in text
+    tiled = await client.render("matmul/tiled", names["matmul/tiled"].defaults)
+    # Products of half types know no TF32.
+    assert "input_precision" not in tiled
+
+
 async def test_a_process_that_died_is_started_again(client: LoweringClient) -> None:
     lowered = await client.open(find_task("swiglu"), "sm_90")
     assert client._process is not None

@@ -47,6 +47,9 @@ def test_another_run_of_the_task_takes_over_what_was_measured_last_under_the_sam
             "peak_bytes": {"eager": 7},
         }
     ]
+    with Reader(db) as reader:
+        assert reader.known_baselines(find_task("softmax"), FINGERPRINT) == later.known_baselines(FINGERPRINT)
+        assert reader.known_baselines(find_task("cross_entropy"), FINGERPRINT) == []
     for changed in ({"torch": "2.14.0"}, {"mode": "graph"}, {"device_id": "GPU-2"}, {"dtype": "float16"}):
         assert later.known_baselines(FINGERPRINT | changed) == []
     assert elsewhere.known_baselines(FINGERPRINT) == []
