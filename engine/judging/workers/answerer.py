@@ -15,6 +15,7 @@ from typing import Any
 from engine.judging.wire import Channel, Message, WireClosed, WireError
 from engine.judging.workers.exchange import Arena
 from engine.judging.workers.faults import one_line
+from engine.judging.workers.turns import COMPILING, TUNING
 
 MAX_ANSWER_BYTES = 16 << 20
 """The largest answer taken."""
@@ -47,16 +48,21 @@ class Answered:
     peak_bytes: int
 
 
+Turn = Callable[[], AbstractContextManager[Any]]
+
+NO_TURNS: dict[str, Turn] = {COMPILING: nullcontext, TUNING: nullcontext}
+"""Nobody else is affected by what the process does."""
+
+
 class Answerer:
     """Asks one question after another over one channel.
 
-    `meanwhile` is entered while the process compiles, and left before it goes on: what the judge holds for it
-    can be another's until then.
+    `turns` are entered while the process compiles or tunes (`workers.turns`), and left before it goes on.
     """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self.meanwhile: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.turns: dict[str, Turn] = dict(NO_TURNS)
 
     def ask(self, message: Message, arenas: Sequence[Arena] = ()) -> Message:
         """One question, with the memory it is about, and its answer.
@@ -83,15 +89,17 @@ class Answerer:
         raise Fault(failed["kind"], one_line(failed.get("message", "")), str(failed.get("detail", ""))[:8000])
 
     def _answer(self, nonce: str) -> Message:
-        """The answer to a question; times in which the process compiles come before it."""
+        """The answer to a question; turns that the process takes come before it."""
         while True:
             answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
-            if answer.get("event") != "compiling" or answer.get("nonce") != nonce:
+            turn = self.turns.get(str(answer.get("event")))
+            if turn is None or answer.get("nonce") != nonce:
                 return answer
-            with self.meanwhile():
+            with turn():
+                self._channel.send({"op": "go_on"})
                 answer, _ = self._channel.receive(max_bytes=MAX_ANSWER_BYTES)
-            if answer.get("event") != "compiled" or answer.get("nonce") != nonce:
-                return answer  # compiling failed
+            if answer.get("event") != "done" or answer.get("nonce") != nonce:
+                return answer  # compiling or tuning failed
             self._channel.send({"op": "go_on"})
 
     def block(self, iterations: int, *, calls: bool = True, keep: int | None = None) -> Answered:

@@ -7,16 +7,41 @@ the process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
+
+import torch
+
+from engine.judging.workers.timing import flush_buffer
+from engine.judging.workers.turns import COMPILING, TUNING, Turns
 
 Json = dict[str, Any]
 
 _MOST_CHOICES, _MOST_WORDS, _LONGEST = 64, 64, 200
 """How many choices are taken down, of how many words, and how long a word is."""
 
+_AT_ONCE = 8
+"""Configurations that are compiled at a time."""
+
+_TRIAL_MS, _FEWEST, _MOST = 20.0, 3, 20
+"""About how long a configuration is timed, and with how many calls."""
+
+_Event: Any = torch.cuda.Event
+_synchronize = torch.cuda.synchronize
+
 _tuners: list[Any] = []
 _frozen: dict[tuple[str, tuple[str, ...]], Json] = {}
+
+
+class _Tuning:
+    """How this process tunes: whom it asks for turns, whether it keeps to its choices, trials left in this turn."""
+
+    turns: Turns | None = None
+    settled = False
+    left = 0
+    flush: torch.Tensor | None = None
 
 
 def install(most: int) -> None:
@@ -24,7 +49,7 @@ def install(most: int) -> None:
     from triton.runtime.autotuner import Autotuner
 
     tuner: Any = Autotuner
-    plain_init, plain_prune = tuner.__init__, tuner.prune_configs
+    plain_init, plain_prune, plain_bench = tuner.__init__, tuner.prune_configs, tuner._bench
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         plain_init(self, *args, **kwargs)
@@ -32,10 +57,77 @@ def install(most: int) -> None:
 
     def prune(self: Any, kwargs: dict[str, Any]) -> list[Any]:
         wanted = _frozen.get((_name(self), _key(self, kwargs)))
+        if wanted is None and _Tuning.settled and self.cache:
+            wanted = _described(list(self.cache.values())[-1])
         kept = [config for config in self.configs if _described(config) == wanted] if wanted is not None else []
-        return kept[:1] or list(plain_prune(self, kwargs))[:most]
+        configs = kept[:1] or list(plain_prune(self, kwargs))[:most]
+        if _Tuning.turns is not None and len(configs) > 1:
+            _compile(self, configs, kwargs, _Tuning.turns)
+            _Tuning.turns.begin(TUNING)
+            _Tuning.left = len(configs)
+        return configs
 
-    tuner.__init__, tuner.prune_configs = init, prune
+    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return plain_bench(self, *args, **kwargs)
+        finally:
+            _Tuning.left -= 1
+            if _Tuning.turns is not None and _Tuning.left <= 0:
+                _Tuning.turns.end(TUNING)
+
+    tuner.__init__, tuner.prune_configs, tuner._bench = init, prune, bench
+
+
+def take_turns(turns: Turns) -> None:
+    """From now on configurations are compiled several at a time, and timed alone and briefly. On a GPU only."""
+    from triton.runtime.autotuner import Autotuner
+
+    tuner: Any = Autotuner
+    _Tuning.turns = turns
+    tuner.do_bench = property(lambda self: _time)
+
+
+def settle() -> None:
+    """Keeps to what was chosen last also for other sizes: they are asked for to see whether they work."""
+    _Tuning.settled = True
+
+
+def _compile(tuner: Any, configs: Sequence[Any], kwargs: Mapping[str, Any], turns: Turns) -> None:
+    """Compiles configurations ahead of their trials; one that does not compile fails in its own trial."""
+    from triton.runtime._async_compile import AsyncCompileMode
+
+    arguments = list(tuner.nargs.values())
+    with (
+        turns.taken(COMPILING),
+        ThreadPoolExecutor(_AT_ONCE) as pool,
+        suppress(Exception),
+        AsyncCompileMode(pool, ignore_errors=True),
+    ):
+        for config in configs:
+            with suppress(Exception):
+                tuner.fn.run(*arguments, **{**kwargs, **config.all_kwargs(), "warmup": True})
+
+
+def _time(call: Callable[[], Any], quantiles: Sequence[float]) -> list[float]:
+    """Milliseconds of a call at each quantile, the L2 cache being cold, as `triton.testing.do_bench` gives them."""
+    if _Tuning.flush is None:
+        _Tuning.flush = flush_buffer(torch.device("cuda", torch.cuda.current_device()))
+    call()
+    first = _milliseconds(call, 1, _Tuning.flush)[0]
+    count = min(_MOST, max(_FEWEST, int(_TRIAL_MS / max(first, 1e-3))))
+    times = sorted([first, *_milliseconds(call, count, _Tuning.flush)])
+    return [times[round(quantile * (len(times) - 1))] for quantile in quantiles]
+
+
+def _milliseconds(call: Callable[[], Any], count: int, flush: torch.Tensor) -> list[float]:
+    events = [(_Event(enable_timing=True), _Event(enable_timing=True)) for _ in range(count)]
+    for before, after in events:
+        flush.zero_()
+        before.record()
+        call()
+        after.record()
+    _synchronize()
+    return [float(before.elapsed_time(after)) for before, after in events]
 
 
 def freeze(choices: Sequence[Mapping[str, Any]]) -> None:

@@ -20,12 +20,12 @@ import torch
 
 from engine.judging.wire import Channel, Message, WireClosed
 from engine.judging.workers import autotuning, faults, launches, timing
-from engine.judging.workers.compiling import CompileTurns
 from engine.judging.workers.conditions import Allocations, TooLong, at_most, spoil_free_memory
 from engine.judging.workers.exchange import map_arena
 from engine.judging.workers.guard import Guard
 from engine.judging.workers.launches import Recorded
 from engine.judging.workers.traits import traits_of
+from engine.judging.workers.turns import Turns
 from engine.judging.workers.values import UnsupportedValue, dtype_name, dtype_of, flatten, unflatten
 from engine.judging.workers.weights import Home, find_homes
 from engine.tasks.opening import load_module
@@ -80,13 +80,14 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
     """
     channel = Channel(connection)
     candidate = _Candidate(path, device)
-    turns = CompileTurns(channel)
+    turns = Turns(channel)
     if device == "cpu":
         from engine.judging.workers import emulation
 
         emulation.enter()
     else:
         turns.install()
+        autotuning.take_turns(turns)
         torch.cuda.set_device(torch.device(device))
         candidate.stream = _current_stream()
     guard = Guard()
@@ -358,6 +359,7 @@ def _former(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> d
 def _resized(candidate: _Candidate, message: Message, arenas: list[Tensors]) -> dict[str, Any]:
     """Calls the candidate once on inputs of other sizes, and copies its outputs where there is room for them."""
     inputs, answer = arenas
+    autotuning.settle()
     form, _ = _checked(candidate, "run", "nan", message["at_most_s"], message["input_form"], inputs, answer)
     return {"form": form, "tensors": _described(candidate.outputs)}
 

@@ -9,10 +9,11 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from engine.judging.workers.answerer import Answerer
+from engine.judging.workers.answerer import NO_TURNS, Answerer
+from engine.judging.workers.turns import COMPILING, TUNING
 
 FOLDER = Path("/tmp")
 """The same for everyone, whatever TMPDIR says."""
@@ -41,24 +42,29 @@ class DeviceLock:
             yield
 
     @contextmanager
-    def shared_but_for(self, answerer: Answerer, waiting: Waiting) -> Iterator[None]:
-        """Holds the device together with others, except while a process compiles; `waiting` as for `shared`."""
+    def shared_by_turns(self, answerer: Answerer, waiting: Waiting) -> Iterator[None]:
+        """Holds the device together with others; not while a process compiles, and alone while it tunes."""
         with ExitStack() as held:
             held.enter_context(self.shared(waiting))
 
             @contextmanager
-            def meanwhile() -> Iterator[None]:
+            def away() -> Iterator[None]:
                 held.close()
                 try:
                     yield
                 finally:
                     held.enter_context(self.shared(waiting))
 
-            answerer.meanwhile = meanwhile
+            @contextmanager
+            def alone() -> Iterator[None]:
+                with away(), self.exclusive(waiting):
+                    yield
+
+            answerer.turns = {COMPILING: away, TUNING: alone}
             try:
                 yield
             finally:
-                answerer.meanwhile = nullcontext
+                answerer.turns = dict(NO_TURNS)
 
     @contextmanager
     def exclusive(self, waiting: Waiting) -> Iterator[None]:

@@ -318,7 +318,7 @@ class Judge:
             examination.run(load)
             return
         confirming = request["confirms"]
-        with self._gpu.lock.shared_but_for(answerer, waiting):
+        with self._gpu.lock.shared_by_turns(answerer, waiting):
             if confirming is None:
                 examination.run(load)
             else:
@@ -346,7 +346,7 @@ class Judge:
         findings.measurement = self._gpu.clock.measure(contender, waiting, lambda: self._alone(number)).to_json()
         if compared := self._newly_compared(index):
             report({"event": "compared", "case": index, "compared": compared})
-        with self._gpu.lock.shared_but_for(answerer, waiting):
+        with self._gpu.lock.shared_by_turns(answerer, waiting):
             examination.ask_afterwards()
             if confirming is None and index == len(self._cases) - 1:
                 honesty.last_doubts(examination)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import triton
 from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources
 
 from engine.judging.workers import autotuning
 
@@ -20,7 +22,7 @@ class Tuned:
     """An autotuner whose kernel writes down what it is launched with, and whose later trials are the faster ones."""
 
     def __init__(self, **options: Any) -> None:
-        self.launched: list[dict[str, Any]] = []
+        self.launched: list[Any] = []
         self._time = 100.0
         kernel = SimpleNamespace(run=self._run, fn=row_kernel)
         configs = [triton.Config({"BLOCK": 1 << n}, num_warps=n) for n in range(1, 9)]
@@ -47,6 +49,9 @@ def row_kernel() -> None:
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Autotuner, "__init__", Autotuner.__init__)
     monkeypatch.setattr(Autotuner, "prune_configs", Autotuner.prune_configs)
+    monkeypatch.setattr(Autotuner, "_bench", Autotuner._bench)
+    monkeypatch.setattr(Autotuner, "do_bench", Autotuner.do_bench)
+    monkeypatch.setattr(autotuning, "_Tuning", type("_Tuning", (autotuning._Tuning,), {}))
     monkeypatch.setattr(autotuning, "_tuners", [])
     monkeypatch.setattr(autotuning, "_frozen", {})
     autotuning.install(3)
@@ -88,6 +93,62 @@ def test_a_choice_that_is_there_no_more_is_tuned_again() -> None:
     tuned = Tuned()
     tuned(100)
     assert [launch["BLOCK"] for launch in tuned.launched] == [2, 4, 8, 8]
+
+
+class Turns:
+    """Writes down which turns are taken."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self._events = events
+
+    def begin(self, what: str) -> bool:
+        self._events.append(what)
+        return True
+
+    def end(self, what: str) -> None:
+        self._events.append(f"no longer {what}")
+
+    @contextmanager
+    def taken(self, what: str) -> Iterator[None]:
+        self.begin(what)
+        yield
+        self.end(what)
+
+
+def test_configurations_are_compiled_first_and_then_timed_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = Tuned()
+    turns: Any = Turns(tuned.launched)
+    autotuning.take_turns(turns)
+    monkeypatch.setattr(autotuning, "_time", tuned._bench)
+    tuned(100)
+    told = [
+        event if isinstance(event, str) else (event["BLOCK"], event.get("warmup", False)) for event in tuned.launched
+    ]
+    assert told == [
+        *("compiling", (2, True), (4, True), (8, True), "no longer compiling"),
+        *("tuning", (2, False), (4, False), (8, False), "no longer tuning"),
+        (8, False),
+    ]
+
+
+def test_a_turn_ends_when_every_configuration_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(call: Callable[[], None], quantiles: Any) -> list[float]:
+        raise OutOfResources(1, 0, "shared memory")
+
+    tuned = Tuned()
+    turns: Any = Turns(tuned.launched)
+    autotuning.take_turns(turns)
+    monkeypatch.setattr(autotuning, "_time", fails)
+    tuned(100)
+    assert [event for event in tuned.launched if isinstance(event, str)][-1] == "no longer tuning"
+
+
+def test_other_sizes_get_what_was_chosen_once_that_is_settled() -> None:
+    tuned = Tuned()
+    tuned(100)
+    autotuning.settle()
+    tuned(200)
+    assert [launch["BLOCK"] for launch in tuned.launched] == [2, 4, 8, 8, 8, 8]
 
 
 @pytest.mark.parametrize(

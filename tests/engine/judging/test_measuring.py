@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,9 @@ from engine.judging.processes import clean_environment
 from engine.judging.statistics import geometric_mean, interval_95, median
 from engine.judging.wire import Channel
 from engine.judging.workers.answerer import Answerer, Fault
+from engine.judging.workers.conditions import at_most
 from engine.judging.workers.device_lock import DeviceLock
+from engine.judging.workers.turns import COMPILING, TUNING, Turns
 
 
 def test_means_and_intervals() -> None:
@@ -86,9 +91,10 @@ def test_the_device_is_free_while_a_candidate_compiles_and_waited_for_afterwards
         channel = Channel(theirs)
         question, _ = channel.receive()
         channel.send({"event": "compiling", "nonce": question["nonce"]})
+        channel.receive()
         compiles.set()
         assert timing.wait(10)
-        channel.send({"event": "compiled", "nonce": question["nonce"]})
+        channel.send({"event": "done", "nonce": question["nonce"]})
         channel.receive()
         order.append("goes on")
         channel.send({"ok": {}, "nonce": question["nonce"]})
@@ -105,7 +111,7 @@ def test_the_device_is_free_while_a_candidate_compiles_and_waited_for_afterwards
     for thread in threads:
         thread.start()
     answerer = Answerer(Channel(ours))
-    with lock.shared_but_for(answerer, lambda begins: waits.set() if begins else None):
+    with lock.shared_by_turns(answerer, lambda begins: waits.set() if begins else None):
         answerer.ask({"op": "run"})
     for thread in threads:
         thread.join(10)
@@ -120,15 +126,54 @@ def test_an_answer_that_comes_in_place_of_a_compiled_kernel_is_an_answer(tmp_pat
         channel = Channel(theirs)
         question, _ = channel.receive()
         channel.send({"event": "compiling", "nonce": question["nonce"]})
+        channel.receive()
         failed = {"kind": "compile_error", "message": "no such thing", "detail": ""}
         channel.send({"failed": failed, "nonce": question["nonce"]})
 
     thread = threading.Thread(target=candidate)
     thread.start()
     answerer = Answerer(Channel(ours))
-    with lock.shared_but_for(answerer, ignore), pytest.raises(Fault, match="no such thing"):
+    with lock.shared_by_turns(answerer, ignore), pytest.raises(Fault, match="no such thing"):
         answerer.ask({"op": "run"})
     thread.join(10)
+
+
+def test_a_candidate_tunes_alone_and_its_limit_waits_for_it(tmp_path: Path) -> None:
+    lock = DeviceLock("GPU-6", tmp_path)
+    ours, theirs = socket.socketpair()
+    answers: list[dict[str, Any]] = []
+
+    def judge() -> None:
+        answerer = Answerer(Channel(ours))
+        with lock.shared_by_turns(answerer, ignore):
+            answers.append(answerer.ask({"op": "run"}))
+
+    def is_free() -> bool:
+        with open(tmp_path / "kernelgrove-GPU-6.lock") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    thread = threading.Thread(target=judge)
+    thread.start()
+    channel = Channel(theirs)
+    turns = Turns(channel)
+    question, _ = channel.receive()
+    turns.answering(question["nonce"])
+    with at_most(30.0):
+        with turns.taken(TUNING):
+            assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+            assert not is_free()
+            assert not turns.begin(COMPILING)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 30.0
+        assert is_free()
+    turns.answering("")
+    assert not turns.begin(COMPILING)
+    channel.send({"ok": {"form": None}, "nonce": question["nonce"]})
+    thread.join(10)
+    assert answers == [{"form": None}]
 
 
 def test_a_lock_that_another_user_made_is_enough(tmp_path: Path) -> None:
