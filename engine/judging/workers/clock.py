@@ -30,8 +30,11 @@ from engine.judging.workers.reference import Reference
 from engine.judging.workers.rounds import FULL, QUICK, Block, Rounds
 from engine.judging.workers.trials import Trial
 
-SLOW_BLOCK_US = 500_000.0
+SLOW_BLOCK_US = 100_000.0
 """How long a block of a slow candidate may take, about."""
+
+FAR_BEHIND, FAR_BEHIND_ROUNDS = 2.0, 2
+"""A candidate slower than so many times eager gets no more than so many rounds: it cannot become best."""
 
 NEAR_BEST = 1.02
 """Up to how many times the best candidate's time another one is worth the full tempo."""
@@ -157,7 +160,9 @@ class Clock:
         warm = answerer.block(MIN_ITERATIONS)
         # A candidate far slower than the reference must not wait for its verdict all day.
         affordable = int(SLOW_BLOCK_US / max(median(warm.times_us), 1.0))
-        iterations = min(self.baselines.iterations(contender.case, contender.tier), max(affordable, MIN_ITERATIONS))
+        most = min(self.baselines.iterations(contender.case, contender.tier), max(affordable, MIN_ITERATIONS))
+        # The quick tempo takes half as many calls.
+        iterations = max(most // 2, MIN_ITERATIONS)
         trials: list[Trial] = []
 
         def refresh() -> None:
@@ -176,8 +181,9 @@ class Clock:
             return Block(block.time_us, block.peak_bytes, observed.state)
 
         rounds = Rounds({CANDIDATE: candidate, REFERENCE: against}, refresh, self._order)
-        rounds.play(QUICK)
+        rounds.play(FAR_BEHIND_ROUNDS if median(warm.times_us) > FAR_BEHIND * compared.eager_us else QUICK)
         if contender.best_us is not None and rounds.time_us(CANDIDATE) < NEAR_BEST * contender.best_us:
+            iterations = most
             rounds.play(FULL)
         wall_us = self._slope(answerer, iterations)
         time_us = rounds.time_us(CANDIDATE)

@@ -113,6 +113,13 @@ async def test_a_candidate_far_from_best_is_timed_at_the_quick_tempo(judge: Eval
     assert measurement.detail["band"] == (await judge.open()).cases[0].bands["exact"]
 
 
+async def test_a_candidate_far_slower_than_eager_is_timed_no_longer_than_it_takes_to_see_that(judge: Evaluator) -> None:
+    evaluation = await judge.evaluate(candidate("0.003", "0.02"))
+    _, measurement = measured(evaluation)
+    assert measurement.detail["rounds"] == 2
+    assert evaluation.standing["eager"] == "slower"
+
+
 async def test_speedups_come_with_intervals_and_a_word(judge: Evaluator) -> None:
     evaluation = await judge.evaluate(candidate())
     _, measurement = measured(evaluation)
