@@ -1,7 +1,8 @@
-"""How quick the judge is. Every figure is a ratio or a rate from this one run.
+"""How quick and how steady the judge is. Every figure is a ratio or a rate from this one run.
 
     python benchmarks/judging.py rate [--device cpu] [--task softmax]   verdicts a minute on small candidates
     python benchmarks/judging.py compare FOLDER                         against a fresh process per candidate (GPU)
+    python benchmarks/judging.py sessions [--task softmax]              the same kernel in fresh sessions (GPU)
     python benchmarks/judging.py nursery                                from request to a process with CUDA (GPU)
 
 FOLDER holds one folder per task: `task.py` and candidates beside it.
@@ -18,10 +19,11 @@ import sys
 import time
 from pathlib import Path
 
+from engine.judging.confirmation import Bar
 from engine.judging.evaluator import Evaluator
 from engine.judging.report import summary
 from engine.judging.settings import JudgeSettings
-from engine.records import Evaluation, Verdict
+from engine.records import BaselineKernel, Evaluation, Verdict
 from engine.tasks.catalogue import find_task
 
 HARNESS = Path(__file__).with_name("fresh_process_harness.py")
@@ -97,7 +99,9 @@ async def compare(folder: Path, at_once: int) -> None:
     for task in sorted(path.parent for path in folder.glob("*/task.py")):
         paths = sorted(path for path in task.glob("*.py") if path.name != "task.py")
         started = time.monotonic()
-        async with Evaluator(find_task(str(task / "task.py")), JudgeSettings(device="cuda:0", seed=7)) as judge:
+        # Both sides compare with eager only.
+        settings = JudgeSettings(device="cuda:0", seed=7, baselines=("eager",))
+        async with Evaluator(find_task(str(task / "task.py")), settings) as judge:
             await judge.open()
             opened = time.monotonic() - started
             opening += opened
@@ -123,6 +127,23 @@ async def compare(folder: Path, at_once: int) -> None:
         print(f"seconds a correct candidate beyond its own compile time: median {statistics.median(beyond):.2f}")
 
 
+async def sessions(task: str, count: int) -> None:
+    """The same kernel in fresh sessions: how far its full-tempo time moves, and whether it ever beats itself."""
+    times: list[float] = []
+    words: list[str] = []
+    for number in range(count):
+        settings = JudgeSettings(device="cuda:0", seed=number, baselines=("eager",), second_opinion=False)
+        async with Evaluator(find_task(task), settings, [BaselineKernel("itself", SOFTMAX)]) as judge:
+            evaluation = await judge.evaluate(SOFTMAX, bar=Bar())
+        assert evaluation.correct and evaluation.time_us is not None, evaluation.reason
+        times.append(evaluation.time_us)
+        words.append(evaluation.standing["itself"])
+        print(f"session {number}: {summary(evaluation)}", flush=True)
+    differences = [abs(one / other - 1) for i, one in enumerate(times) for other in times[:i]]
+    print(f"{count} sessions: two of them differ by {statistics.quantiles(differences, n=10)[8]:.2%} at p90")
+    print(f"against itself: {', '.join(f'{words.count(word)} {word}' for word in ('faster', 'same', 'slower'))}")
+
+
 async def nursery(count: int) -> None:
     """Seconds from the request to a child that has used CUDA."""
     waits: list[float] = []
@@ -143,7 +164,7 @@ async def nursery(count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rate", "compare", "nursery"))
+    parser.add_argument("what", choices=("rate", "compare", "sessions", "nursery"))
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--task", default="softmax")
@@ -156,6 +177,8 @@ def main() -> None:
         if options.folder is None:
             parser.error("compare needs the folder of tasks and candidates")
         asyncio.run(compare(options.folder, options.at_once or 12))
+    elif options.what == "sessions":
+        asyncio.run(sessions(options.task, options.count or 20))
     else:
         asyncio.run(nursery(options.count or 10))
 
