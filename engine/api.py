@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.ends import end_of
+from engine.ends import End, end_of
 from engine.judging.confirmation import Bar
 from engine.judging.crew import Crew
 from engine.judging.evaluator import Evaluator
@@ -18,10 +18,12 @@ from engine.judging.facts import TaskFacts
 from engine.judging.preflight import check_machine
 from engine.loop.launch import LaunchError, launch
 from engine.loop.process import facts_document, judge_settings
+from engine.loop.proposers import asks_a_model
 from engine.proposing.briefing import Subject, structural_briefing
 from engine.proposing.findings import usable_skills
+from engine.proposing.prices import priced, short_of_money
 from engine.proposing.prompt import Prompt
-from engine.records import Audit, BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Task
+from engine.records import Audit, BaselineKernel, CommandKind, CommandState, Evaluation, RunState, Spending, Step, Task
 from engine.search.policies import find_policy
 from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.control import Control
@@ -141,6 +143,9 @@ def resume_run(db: Path, run: int, ends: Mapping[str, Any] | None = None) -> str
                     f"an engine works on run {run}, which ends as it was set to; change its budget with: "
                     f"kernelgrove budget {run} N"
                 )
+            if ends.get("max_cost") is not None:
+                settings = parse_run_settings({**overview.run.settings, **ends})
+                priced(settings.llm, {}, settings.max_cost)
             with Control(db) as control:
                 control.change_ends(run, ends)
             overview = _overview(reader, run)
@@ -173,10 +178,16 @@ def _must_have_work(reader: Reader, overview: RunOverview) -> None:
         SettingsError: it would; the message says how to let the run go on.
     """
     run = overview.run
-    end = end_of(parse_run_settings(run.settings), reader.standing(overview, time.time()))
+    settings = parse_run_settings(run.settings)
+    end = end_of(settings, reader.standing(overview, time.time())) or _end_of_money(settings, overview.spending)
     if end is not None and not reader.has_work(run.id):
-        flag = {"budget": "budget N", "time": "until HH:MM, or --max-time"}.get(end.by, end.by)
+        flag = {"budget": "budget N", "time": "until HH:MM, or --max-time", "cost": "max-cost USD"}.get(end.by, end.by)
         raise SettingsError(f"{end.reason}; let run {run.id} go on with: kernelgrove resume {run.id} --{flag}")
+
+
+def _end_of_money(settings: RunSettings, spending: Spending) -> End | None:
+    short = short_of_money(settings, spending, Step.STRUCTURAL) if asks_a_model(settings) else None
+    return None if short is None else End("cost", short)
 
 
 def _wait_for_the_end_of_its_engine(reader: Reader, run: int) -> None:

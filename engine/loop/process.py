@@ -29,6 +29,7 @@ from engine.store.database import StoreError
 from engine.store.lease import LeaseHeld, LeaseLost
 from engine.store.run_store import RunStore
 from engine.tasks.catalogue import TaskError
+from skills.errors import SkillError
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ def _outcome(store: RunStore, results: Sequence[BaseException | None]) -> int:
         return _complain(str(problem), 3)
     if problem is not None:
         traceback.print_exception(problem, file=sys.stderr)
-        asked_wrongly = isinstance(problem, (TaskError, SettingsError))
+        asked_wrongly = isinstance(problem, (TaskError, SettingsError, SkillError))
         store.set_state(RunState.FAILED, _plain(problem), ended_by="task" if asked_wrongly else "machine")
         return 2 if asked_wrongly else 3
     return 0
@@ -216,7 +217,7 @@ def facts_document(facts: TaskFacts) -> dict[str, Any]:
 
 
 def _plain(problem: Exception) -> str:
-    if isinstance(problem, (TaskError, MachineError, SettingsError, LoweringError, StoreError)):
+    if isinstance(problem, (TaskError, MachineError, SettingsError, SkillError, LoweringError, StoreError)):
         return str(problem)
     return f"the engine failed: {type(problem).__name__}: {problem}"
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from engine.lowering.client import LoweredTask, LoweringClient
+from engine.lowering.client import LoweredTask, LoweringClient, LoweringError
 from engine.proposing.briefing import Subject
 from engine.proposing.compiler import CompilerProposer
 from engine.proposing.findings import Findings
@@ -111,7 +111,8 @@ class ProposerParts:
         """The proposer, once the task is lowered; the judge's facts must be in the store.
 
         Raises:
-            LoweringError: the lowering process cannot do its work.
+            LoweringError: the lowering process cannot do its work, and nobody else proposes.
+            SkillError: the rules that the settings name cannot be read.
         """
         if self._name == "manual":
             return ManualProposer(Findings(self._reader(), self._store.run_id, self._subject()), self._store.ledger)
@@ -120,7 +121,12 @@ class ProposerParts:
         llm = self._llm(self._model)
         if self._lowering is None:
             return llm
-        return MixedProposer(await self._compiler(), llm, seeded=bool(self._store.candidates()))
+        try:
+            compiler = await self._compiler()
+        except LoweringError as error:
+            self._store.note(f"the model begins without the compiler's first kernel: {error}")
+            return llm
+        return MixedProposer(compiler, llm, seeded=bool(self._store.candidates()))
 
     async def _compiler(self) -> CompilerProposer:
         assert self._lowering is not None and self._lowered is not None

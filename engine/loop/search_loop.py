@@ -19,7 +19,7 @@ from engine.loop.picture import Picture
 from engine.loop.proposal_tasks import ProposalTasks
 from engine.proposing.answers import AnswerError
 from engine.proposing.manual import ManualProposer
-from engine.proposing.prices import most_usd
+from engine.proposing.prices import short_of_money
 from engine.proposing.proposer import Proposer
 from engine.records import CandidateState, ProposerKind, RunState, Step
 from engine.search.choice import Choice, generator
@@ -201,17 +201,10 @@ class SearchLoop:
         return True
 
     def _short_of_money(self, step: Step) -> str | None:
-        """One sentence if what is left of the money may not cover another proposal; open requests count in full."""
-        limit, most = self._settings.max_cost, None
-        if limit is not None and self._proposer.kind is ProposerKind.LLM:
-            most = most_usd(self._settings.llm, step)
-        if limit is None or most is None:
+        """One sentence if what is left of the money may not cover another proposal."""
+        if self._settings.max_cost is None or self._proposer.kind is not ProposerKind.LLM:
             return None
-        spent = self._store.ledger.spending()
-        left = limit - spent.usd - spent.reserved_usd
-        if most <= left:
-            return None
-        return f"${spent.usd:.4f} of ${limit:g} is spent, and another proposal may cost up to ${most:.4f}"
+        return short_of_money(self._settings, self._store.ledger.spending(), step)
 
     # Waiting and cancelling
 

@@ -38,11 +38,16 @@ class Findings:
         reader: the database.
         run: the run's number.
         subject: what its prompts are about.
+
+    Raises:
+        SkillError: the rules that the settings name cannot be read.
     """
 
     def __init__(self, reader: Reader, run: int, subject: Subject) -> None:
         self.reader = reader
         self.run = run
+        own = subject.settings.skills not in ("active", "none")
+        self._own_skills = usable_skills(reader, subject.settings.skills) if own else None
         self.subject = subject
 
     def shown(self, number: int) -> Shown:
@@ -72,4 +77,6 @@ class Findings:
         return local_briefing(self.subject, self._skills(), parent, history, tried, hints), [*history, parent]
 
     def _skills(self) -> list[Skill]:
+        if self._own_skills is not None:
+            return self._own_skills
         return usable_skills(self.reader, self.subject.settings.skills)

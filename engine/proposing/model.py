@@ -11,77 +11,38 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.proposing.prices import OPENAI_URL
-from engine.proposing.tokens import estimate_tokens
+from engine.proposing.replies import (
+    CONTEXT_WORDS,
+    MAX_ANSWER_CHARACTERS,
+    NOTHING_USED,
+    Reply,
+    Stream,
+    TooLong,
+    Wrong,
+    estimated,
+    message_of,
+    read_chat_chunk,
+    read_chat_document,
+    read_responses_document,
+    read_responses_event,
+)
 from engine.records import CallFailure, Usage
 from engine.settings import LlmSettings, SettingsError
 
 if TYPE_CHECKING:
     import openai
 
-MAX_ANSWER_CHARACTERS = 1_000_000
-"""An answer is cut off here, whatever the server was told."""
-
-NOTHING_USED = Usage()
-"""What a request used that a server did not begin to answer."""
-
 _QUOTED = 300
 """How many characters of a server's own words are quoted."""
 
-_CONTEXT_WORDS = re.compile(
-    r"context[ _](length|window|size)|maximum context|prompt is too long|too many (input )?tokens"
-    r"|exceeds? the (available )?context",
-    re.IGNORECASE,
-)
 _CONTEXT_LIMIT = re.compile(
     r"(?:maximum context length|context window|context size|n_ctx)\D{0,20}(\d{3,8})",
     re.IGNORECASE,
 )
 _CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error")
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a request brought. `usage` is None where nobody knows what the server counted, and it may have been much.
-
-    `context_limit` is the model's own, in tokens, where a failure for lack of room told it; `begun` whether the server
-    had begun to answer, so that the library has not tried again.
-    """
-
-    text: str
-    usage: Usage | None
-    failure: CallFailure | None = None
-    detail: str = ""
-    context_limit: int | None = None
-    begun: bool = False
-
-
-@dataclass(slots=True)
-class _Stream:
-    """What has come of an answer so far."""
-
-    on_text: Callable[[str], None]
-    text: str = ""
-    hidden: int = 0
-    refusal: str = ""
-    finish: str | None = None
-    usage: Usage | None = None
-    began: bool = False
-
-    def add(self, piece: str | None) -> None:
-        if piece:
-            # Half a character, which JSON can hold, can be neither stored nor sent.
-            self.text += piece.encode("utf-8", "replace").decode()
-            self.on_text(self.text)
-            if len(self.text) > MAX_ANSWER_CHARACTERS:
-                raise _TooLong
-
-
-class _TooLong(Exception):
-    """The answer does not end."""
 
 
 def key_for(llm: LlmSettings, environment: Mapping[str, str] = os.environ) -> str:
@@ -146,7 +107,7 @@ class ModelClient:
         """
         import openai
 
-        stream = _Stream(on_text)
+        stream = Stream(on_text)
         try:
             async with asyncio.timeout(self._llm.deadline):
                 while True:
@@ -175,10 +136,10 @@ class ModelClient:
             return self._failed(stream, CallFailure.DROPPED, said, None)
         except openai.APIError as error:
             return self._error_within(stream, error)
-        except _TooLong:
+        except TooLong:
             said = f"the answer does not end within {MAX_ANSWER_CHARACTERS} characters"
             return self._failed(stream, CallFailure.CUT_OFF, said, None)
-        except _Wrong as wrong:
+        except Wrong as wrong:
             return self._failed(stream, wrong.failure, str(wrong), None if stream.text else NOTHING_USED)
         except (ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
             said = f"the server's answer cannot be read: {type(error).__name__}: {error}"
@@ -215,7 +176,7 @@ class ModelClient:
             options["temperature"] = self._llm.temperature
         return {name: value for name, value in options.items() if name not in self._left_out}
 
-    async def _chat(self, messages: Sequence[tuple[str, str]], limit: int, stream: _Stream) -> None:
+    async def _chat(self, messages: Sequence[tuple[str, str]], limit: int, stream: Stream) -> None:
         options = self._options(
             model=self._llm.model,
             messages=[{"role": role, "content": text} for role, text in messages],
@@ -227,13 +188,13 @@ class ModelClient:
             options["reasoning_effort"] = self._llm.reasoning_effort
         chunks = await self._client().chat.completions.create(**options)
         async with chunks:
-            if await self._whole(chunks.response, stream, _chat_document):
+            if await self._whole(chunks.response, stream, read_chat_document):
                 return
             async for chunk in chunks:
                 stream.began = True
-                _chat_chunk(chunk, stream)
+                read_chat_chunk(chunk, stream)
 
-    async def _responses(self, messages: Sequence[tuple[str, str]], limit: int, stream: _Stream) -> None:
+    async def _responses(self, messages: Sequence[tuple[str, str]], limit: int, stream: Stream) -> None:
         options = self._options(
             model=self._llm.model,
             instructions="\n\n".join(text for role, text in messages if role == "system"),
@@ -246,24 +207,24 @@ class ModelClient:
             options["reasoning"] = {"effort": self._llm.reasoning_effort}
         events = await self._client().responses.create(**options)
         async with events:
-            if await self._whole(events.response, stream, _responses_document):
+            if await self._whole(events.response, stream, read_responses_document):
                 return
             async for event in events:
                 stream.began = True
-                _responses_event(event, stream)
+                read_responses_event(event, stream)
 
-    async def _whole(self, response: Any, stream: _Stream, read: Callable[[Any, _Stream], None]) -> bool:
+    async def _whole(self, response: Any, stream: Stream, read: Callable[[Any, Stream], None]) -> bool:
         """Reads an answer that came in one piece; returns whether it did. Some servers do not stream.
 
         Raises:
-            _Wrong: it is neither a stream nor a JSON document.
+            Wrong: it is neither a stream nor a JSON document.
         """
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
             return False
         body = (await response.aread()).decode(errors="replace")
         if not kind.endswith("json"):
-            raise _Wrong(
+            raise Wrong(
                 CallFailure.WRONG_CONTENT_TYPE,
                 f"the server sent {kind or 'something without a type'} and no event stream: {self._quote(body)}",
             )
@@ -288,7 +249,7 @@ class ModelClient:
 
     # Answering
 
-    def _reply(self, stream: _Stream, messages: Sequence[tuple[str, str]]) -> Reply:
+    def _reply(self, stream: Stream, messages: Sequence[tuple[str, str]]) -> Reply:
         """What an answer that ended in order amounts to."""
         if stream.refusal or stream.finish == "content_filter":
             said = f"the model refused: {self._quote(stream.refusal or 'its content filter took the answer back')}"
@@ -296,7 +257,7 @@ class ModelClient:
         if stream.text and stream.finish is None and stream.usage is None:
             return self._failed(stream, CallFailure.DROPPED, "the answer ended in the middle", None)
         if stream.usage is None:
-            stream.usage = _estimated(messages, stream)
+            stream.usage = estimated(messages, stream)
         if not stream.text.strip():
             if stream.finish == "length":
                 said = "all tokens of the answer went into reasoning; raise max_output_tokens"
@@ -309,7 +270,7 @@ class ModelClient:
 
     def _failed(
         self,
-        stream: _Stream,
+        stream: Stream,
         failure: CallFailure,
         detail: str,
         usage: Usage | None = NOTHING_USED,
@@ -318,11 +279,11 @@ class ModelClient:
         text, said = self._safe(stream.text), self._safe(detail)
         return Reply(text, stream.usage or usage, failure, said, context_limit, stream.began)
 
-    def _refused_request(self, stream: _Stream, error: openai.APIStatusError) -> Reply:
+    def _refused_request(self, stream: Stream, error: openai.APIStatusError) -> Reply:
         """What a status of 400 and above means."""
-        said = self._quote(_message(error.body) or error.message)
+        said = self._quote(message_of(error.body) or error.message)
         code, status = error.code or "", error.status_code
-        if code in _CONTEXT_CODES or _CONTEXT_WORDS.search(said):
+        if code in _CONTEXT_CODES or CONTEXT_WORDS.search(said):
             return self._overflow(stream, said)
         tries = f" after {self._llm.retries} retries" if self._llm.retries else ""
         match status:
@@ -346,15 +307,15 @@ class ModelClient:
             case _:
                 return self._failed(stream, CallFailure.BAD_REQUEST, f"the request is not accepted ({status}): {said}")
 
-    def _error_within(self, stream: _Stream, error: openai.APIError) -> Reply:
+    def _error_within(self, stream: Stream, error: openai.APIError) -> Reply:
         """What an error in the middle of a stream means."""
-        said = self._quote(_message(error.body) or error.message)
-        if (error.code or "") in _CONTEXT_CODES or _CONTEXT_WORDS.search(said):
+        said = self._quote(message_of(error.body) or error.message)
+        if (error.code or "") in _CONTEXT_CODES or CONTEXT_WORDS.search(said):
             return self._overflow(stream, said)
         said = f"the server failed in the middle of the answer: {said}"
         return self._failed(stream, CallFailure.SERVER_ERROR, said, None)
 
-    def _overflow(self, stream: _Stream, said: str) -> Reply:
+    def _overflow(self, stream: Stream, said: str) -> Reply:
         found = _CONTEXT_LIMIT.search(said)
         limit = int(found.group(1)) if found else None
         detail = f"prompt and answer do not fit into the model's context: {said}"
@@ -370,112 +331,3 @@ class ModelClient:
     def _safe(self, text: str) -> str:
         """A text without the key, which some servers quote when they refuse it."""
         return text.replace(self._key, "[key]") if self._key else text
-
-
-class _Wrong(Exception):
-    """The answer is not one that the protocol allows."""
-
-    def __init__(self, failure: CallFailure, message: str) -> None:
-        super().__init__(message)
-        self.failure = failure
-
-
-def _message(body: object) -> str:
-    """What an error's document says, in the shapes that servers use."""
-    if isinstance(body, Mapping):
-        inner = body.get("error", body)
-        found = inner.get("message") or inner.get("detail") if isinstance(inner, Mapping) else inner
-        return found if isinstance(found, str) else json.dumps(found) if found else ""
-    return body if isinstance(body, str) else ""
-
-
-def _estimated(messages: Sequence[tuple[str, str]], stream: _Stream) -> Usage:
-    """The tokens of a request whose server does not count them."""
-    hidden = estimate_tokens("x" * stream.hidden)
-    prompt = sum(estimate_tokens(text) for _, text in messages)
-    return Usage(prompt, estimate_tokens(stream.text) + hidden, reasoning=hidden, reported=False)
-
-
-# Chat completions
-
-
-def _chat_chunk(chunk: Any, stream: _Stream) -> None:
-    if chunk.usage is not None:
-        stream.usage = _chat_usage(chunk.usage.model_dump())
-    for choice in chunk.choices:
-        delta = choice.delta
-        # Several servers put a reasoning model's thoughts beside the answer.
-        extra = delta.model_extra or {}
-        stream.hidden += len(extra.get("reasoning_content") or extra.get("reasoning") or "")
-        stream.refusal += delta.refusal or ""
-        stream.finish = choice.finish_reason or stream.finish
-        stream.add(delta.content)
-
-
-def _chat_document(document: Any, stream: _Stream) -> None:
-    if "error" in document:
-        raise _Wrong(CallFailure.SERVER_ERROR, f"the server failed: {_message(document)}")
-    choices = document["choices"]
-    stream.usage = _chat_usage(document["usage"]) if document.get("usage") else None
-    if not choices:
-        stream.finish = "stop"
-        return
-    stream.finish = choices[0].get("finish_reason") or "stop"
-    stream.refusal = choices[0]["message"].get("refusal") or ""
-    stream.add(choices[0]["message"].get("content"))
-
-
-def _chat_usage(usage: Mapping[str, Any]) -> Usage:
-    prompt = usage.get("prompt_tokens_details") or {}
-    completion = usage.get("completion_tokens_details") or {}
-    return Usage(
-        input=usage.get("prompt_tokens") or 0,
-        output=usage.get("completion_tokens") or 0,
-        reasoning=completion.get("reasoning_tokens") or 0,
-        cached=prompt.get("cached_tokens") or 0,
-        cache_written=prompt.get("cache_write_tokens") or 0,
-    )
-
-
-# Responses
-
-
-def _responses_event(event: Any, stream: _Stream) -> None:
-    match event.type:
-        case "response.output_text.delta":
-            stream.add(event.delta)
-        case "response.refusal.delta":
-            stream.refusal += event.delta
-        case "response.completed" | "response.incomplete" | "response.failed":
-            _responses_document(event.response.model_dump(warnings=False), stream)
-        case "error":
-            raise _Wrong(CallFailure.SERVER_ERROR, f"the server failed in the middle of the answer: {event.message}")
-
-
-def _responses_document(document: Any, stream: _Stream) -> None:
-    if document.get("error"):
-        said = _message(document)
-        overflow = _CONTEXT_WORDS.search(said)
-        cause = CallFailure.CONTEXT_OVERFLOW if overflow else CallFailure.SERVER_ERROR
-        raise _Wrong(cause, f"the server failed in the middle of the answer: {said}")
-    if document.get("usage"):
-        stream.usage = _responses_usage(document["usage"])
-    reason = (document.get("incomplete_details") or {}).get("reason")
-    stream.finish = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(reason or "", "stop")
-    if stream.text:
-        return
-    for item in document["output"]:
-        for content in item.get("content") or () if item.get("type") == "message" else ():
-            stream.refusal += content.get("refusal") or ""
-            stream.add(content.get("text"))
-
-
-def _responses_usage(usage: Mapping[str, Any]) -> Usage:
-    prompt = usage.get("input_tokens_details") or {}
-    return Usage(
-        input=usage.get("input_tokens") or 0,
-        output=usage.get("output_tokens") or 0,
-        reasoning=(usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
-        cached=prompt.get("cached_tokens") or 0,
-        cache_written=prompt.get("cache_write_tokens") or 0,
-    )

@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources import files
 from urllib.parse import urlsplit
 
-from engine.records import Step, Usage
-from engine.settings import LlmSettings, Price, SettingsError
+from engine.records import Spending, Step, Usage
+from engine.settings import LlmSettings, Price, RunSettings, SettingsError
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where requests go if no other address is set."""
@@ -100,3 +100,11 @@ def most_usd(llm: LlmSettings, step: Step) -> float | None:
     """The most a proposal can cost before any retry: a local step asks twice. None where the price is not known."""
     one = reserve_usd(llm.price, llm.prompt_tokens, llm.max_output_tokens)
     return None if one is None else one * (2 if step is Step.LOCAL else 1)
+
+
+def short_of_money(settings: RunSettings, spending: Spending, step: Step) -> str | None:
+    """One sentence if what is left of a run's money may not cover another proposal; open requests count in full."""
+    limit, most = settings.max_cost, most_usd(settings.llm, step)
+    if limit is None or most is None or most <= limit - spending.usd - spending.reserved_usd:
+        return None
+    return f"${spending.usd:.4f} of ${limit:g} is spent, and another proposal may cost up to ${most:.4f}"

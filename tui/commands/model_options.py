@@ -28,7 +28,6 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--model", metavar="NAME", help="The language model that proposes."),
         click.option("--base-url", metavar="URL", help="Its endpoint, if not OpenAI's: vLLM, Ollama, llama.cpp."),
         click.option("--api", type=click.Choice(["chat", "responses"]), help="Which of OpenAI's interfaces it speaks."),
-        click.option("--max-cost", type=float, metavar="USD", help="End before the model has cost more than this."),
         click.option(
             "--context",
             type=click.Path(path_type=Path),

@@ -13,10 +13,11 @@ import pytest
 
 from engine.loop.search_loop import SearchLoop
 from engine.proposing.briefing import Subject
-from engine.proposing.llm import PATIENCE, CallFailed, LlmProposer
+from engine.proposing.llm import LlmProposer
 from engine.proposing.mixed import MixedProposer
 from engine.proposing.model import ModelClient
 from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed, ProposerUnavailable
+from engine.proposing.requests import PATIENCE, CallFailed
 from engine.records import (
     CallFailure,
     CallState,
@@ -258,6 +259,16 @@ async def test_a_prompt_that_is_too_long_shrinks_in_the_fixed_order_and_stays_sh
     assert len(server.requests[2].prompt) < len(server.requests[0].prompt)
 
 
+async def test_without_a_word_on_how_long_the_context_is_half_is_tried(server: ModelServer, bench: Bench) -> None:
+    server.script = [status(400, "too long", error={"code": "context_length_exceeded"}), says(module_answer())]
+    workbench = bench()
+    shown = [workbench.grow(kernel(f"Kernel {number}") + "# filler\n" * 300) for number in range(5)]
+    await workbench.propose(None, Step.STRUCTURAL, *shown)
+    before, after = (len(prompt) for prompt in prompts(server.requests))
+    assert 0.25 * before < after <= 0.5 * before
+    assert server.requests[1].body["max_tokens"] == 8_000
+
+
 async def test_pruned_structures_are_shown_to_nobody(server: ModelServer, bench: Bench) -> None:
     server.script = [says(module_answer())]
     workbench = bench()
@@ -454,18 +465,16 @@ async def test_a_wrong_key_fails_the_run_at_once_and_a_dead_server_after_some_pa
         )
 
 
-async def test_what_was_already_made_is_judged_before_an_unavailable_model_ends_the_run(
+async def test_what_looks_hopeless_ends_the_proposing_only_if_the_model_never_answered(
     server: ModelServer, bench: Bench
 ) -> None:
     server.script = [says(module_answer()), status(401, "no"), status(404, "no")]
     workbench = bench()
     await workbench.propose()
-    with pytest.raises(CallFailed):
+    with pytest.raises(CallFailed, match="no access"):
         await workbench.propose()
-    assert workbench.proposer._failed_in_a_row == 1
-    fresh = bench()
     with pytest.raises(ProposerUnavailable):
-        await fresh.propose()
+        await bench().propose()
 
 
 async def test_the_compiler_seeds_a_mixed_search_and_the_model_does_the_rest(server: ModelServer, bench: Bench) -> None:

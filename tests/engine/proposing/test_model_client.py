@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.proposing.model import ModelClient, Reply, key_for
+from engine.proposing.model import ModelClient, key_for
+from engine.proposing.replies import Reply
 from engine.records import CallFailure, Usage
 from engine.settings import LlmSettings, SettingsError
 from tests.engine.proposing.model_server import (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -90,6 +92,22 @@ def test_shipped_templates_are_well_formed_and_end_with_what_to_answer(name: str
     assert shipped.sections[0].role == "system"
     assert shipped.sections[-1].before.startswith("# What to answer")
     assert any(section.name == "feedback" and section.drop is None for section in shipped.sections)
+
+
+DIGESTS = {
+    ("structural", 1): "bd2ffd800a29f44a",
+    ("reviser", 1): "f769cb0f7430841d",
+    ("tuner", 1): "a00367c01ccbd675",
+    ("task_synthesis", 1): "2dca6b0d91a9d040",
+    ("rule_statement", 1): "9adbc6f419f3ba0b",
+}
+"""The text of each version; whoever changes a text raises the version in its file, and adds its digest here."""
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_text_that_changes_gets_another_version(name: str) -> None:
+    text = (files("engine.proposing") / "prompts" / f"{name}.md").read_text(encoding="utf-8")
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == DIGESTS[name, template(name).version]
 
 
 # What the search puts in

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.records import CallState, ProposerKind, Step
+from engine.records import CallState, ProposerKind, RunState, Step, Usage
+from engine.settings import RunSettings
+from engine.store.control import Control
 from engine.store.ledger import CallOrder
 from engine.store.reader import Reader
+from engine.store.run_store import RunStore
+from engine.tasks.catalogue import find_task
 from tests.engine.proposing.model_server import Exchange, ModelServer, edit_answer, kernel, module_answer, says
 from tests.tui.commands.conftest import Call
 from tests.tui.grove import Grove
@@ -171,3 +175,27 @@ def test_a_candidate_that_no_model_made_has_no_prompt(call: Call, db: Path) -> N
     grove.close()
     outcome = call("show", "1", str(number), "--prompt")
     assert (outcome.code, "no model was asked" in outcome.err) == (2, True)
+
+
+def test_a_run_whose_money_is_used_up_is_resumed_with_more(call: Call, db: Path) -> None:
+    price = {"input": 1.0, "output": 10.0}
+    llm = {"model": "tiny", "base_url": "http://localhost/v1", "price": price}
+    settings = RunSettings.model_validate({"proposer": "llm", "llm": llm, "max_cost": 0.5})
+    with Control(db) as control:
+        run = control.create_run(find_task("softmax"), settings)
+    store = RunStore.take(db, run)
+    number = store.add_candidate(None, Step.STRUCTURAL, ProposerKind.LLM, {})
+    order = CallOrder(number, "tiny", "http://localhost/v1", "structural", 1, 1, [("user", ["Write."])], [], [], 0.45)
+    store.ledger.settle(store.ledger.begin(order), "no", Usage(10, 10), 0.45)
+    store.proposal_failed(number, "no code")
+    store.set_state(RunState.DONE, "the money is used up", ended_by="cost")
+    store.release()
+    refused = call("resume", str(run))
+    assert refused.code == 2
+    assert "$0.4500 of $0.5 is spent, and another proposal may cost up to $0.1840" in refused.err
+    assert f"kernelgrove resume {run} --max-cost USD" in refused.err
+    assert "setting max_cost is wrong" in call("resume", str(run), "--max-cost", "-1").err
+    with Reader(db) as reader:
+        overview = reader.run(run)
+    assert overview is not None
+    assert overview.run.settings["max_cost"] == 0.5
