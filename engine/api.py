@@ -29,7 +29,7 @@ from engine.settings import RunSettings, SettingsError, parse_run_settings
 from engine.store.control import Control
 from engine.store.database import StoreError
 from engine.store.reader import Reader, RunOverview
-from engine.tasks.catalogue import entry_point
+from engine.tasks.catalogue import builtin_tasks, entry_point
 
 LEAVING_S = 20.0
 """How long an engine may take to leave after its run has ended."""
@@ -40,6 +40,7 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "", start
 
     Raises:
         SettingsError: a policy, an architecture or a baseline's file is not there; nothing is kept.
+        TaskError: the task cannot be judged; nothing is kept.
         MachineError: kernels cannot be judged with the interpreter that is named; nothing is kept.
         StoreError: the database cannot be used.
         LaunchError: the engine did not start; the run is kept as failed.
@@ -47,8 +48,12 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "", start
     find_policy(settings.policy.name)
     check_machine(settings)
     baselines = read_baselines(settings.baseline)
+    found = _known_audit(db, task, settings)
+    if found is None and task not in builtin_tasks():
+        # A task that cannot be judged leaves nothing behind.
+        found = audit(task, settings, seed=secrets.randbits(62), for_search=True)
     with Control(db) as control:
-        run = control.create_run(task, settings, name, baselines, start)
+        run = control.create_run(task, settings, name, baselines, start, found)
     try:
         launch(db, run)
     except LaunchError as error:
@@ -56,6 +61,14 @@ def start_run(db: Path, task: Task, settings: RunSettings, name: str = "", start
             control.fail_to_start(run, str(error))
         raise
     return run
+
+
+def _known_audit(db: Path, task: Task, settings: RunSettings) -> Audit | None:
+    """What an audit has found of a task for an earlier run, its inputs cast in the same way."""
+    if not db.exists():
+        return None
+    with Reader(db) as reader:
+        return reader.audit(task, settings.dtype)
 
 
 def preview_run(db: Path, task: Task, settings: RunSettings) -> Prompt:
@@ -82,8 +95,14 @@ def preview_run(db: Path, task: Task, settings: RunSettings) -> Prompt:
     return prompt
 
 
-def audit(task: Task, settings: RunSettings, *, seed: int) -> Audit:
+def audit(task: Task, settings: RunSettings, *, seed: int, for_search: bool = False) -> Audit:
     """Says whether a task can tell right from wrong.
+
+    Args:
+        task: the task.
+        settings: the first device, the dtype and the interpreter are used.
+        seed: what inputs and weights are drawn from.
+        for_search: whether a task that no candidate could be right for is an error.
 
     Raises:
         TaskError: the task cannot be judged at all.
@@ -91,7 +110,7 @@ def audit(task: Task, settings: RunSettings, *, seed: int) -> Audit:
     """
 
     async def work() -> Audit:
-        return await Crew(task, judge_settings(settings, seed)).audit()
+        return await Crew(task, judge_settings(settings, seed)).audit(for_search=for_search)
 
     return asyncio.run(work())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -112,7 +113,7 @@ class Crew:
             self._start("judge", "engine.judging.workers.judge", single_threaded=False),
             self._start("nursery", _NURSERY, single_threaded=True),
         )
-        await self._tell_judge(only_audit=False)
+        await self._tell_judge("judge")
         self.device = (await self._expect(self._judge, "device"))["device"]
         nurseries = [self._nursery]
         await self._tell_nursery(self._nursery, "contestants", self.device)
@@ -131,19 +132,22 @@ class Crew:
             self.spawn(self._follow(nursery, self._heard_from_nursery))
         self.spawn(self._follow(self._judge, self._heard_from_judge))
 
-    async def _tell_judge(self, *, only_audit: bool) -> None:
+    async def _tell_judge(self, purpose: str) -> None:
         task = task_message(self._task) | {"audit": self._audit.to_json() if self._audit is not None else None}
         await self._judge.channel.send(
             {
                 "settings": self._settings.to_json(),
                 "task": task,
                 "sandbox": self.sandbox.to_json(),
-                "only_audit": only_audit,
+                "purpose": purpose,
             }
         )
 
-    async def audit(self) -> Audit:
+    async def audit(self, *, for_search: bool = False) -> Audit:
         """Has a judge audit the task and do nothing else. The crew is closed then.
+
+        Args:
+            for_search: whether a task that no candidate could be right for is an error.
 
         Raises TaskError or MachineError.
         """
@@ -151,7 +155,7 @@ class Crew:
             async with asyncio.timeout(self._settings.open_timeout_s):
                 await self._open_launcher()
                 self._judge = await self._start("judge", "engine.judging.workers.judge", single_threaded=False)
-                await self._tell_judge(only_audit=True)
+                await self._tell_judge("audit for a search" if for_search else "audit")
                 await self._expect(self._judge, "device")
                 return Audit.from_json((await self._expect(self._judge, "audited"))["audit"])
         except CrewBroken as error:
@@ -290,6 +294,11 @@ class Crew:
         except WireClosed as error:
             await worker.process.wait()
             words = worker.last_words()
+            if worker.process.returncode == -signal.SIGKILL:
+                raise MachineError(
+                    f"the system ended the {worker.name} while it opened the task {self._task.name}, most likely for "
+                    "lack of memory; give the task smaller sizes, or a machine with more."
+                ) from error
             raise MachineError(
                 f"the {worker.name} did not start with {self._settings.python}"
                 + (f": {words}." if words else f" (exit code {worker.process.returncode}).")
@@ -297,6 +306,11 @@ class Crew:
         if message["event"] == "failed":
             if message["kind"] == "task":
                 raise TaskError(f"the task {self._task.name} {message['message']}.")
+            if message["kind"] == "memory":
+                raise MachineError(
+                    f"the task {self._task.name} does not fit into this machine's memory: {message['message']}; "
+                    "give it smaller sizes, or a machine with more."
+                )
             raise MachineError(f"the {worker.name} cannot start: {message['message']}.")
         return message
 

@@ -9,7 +9,7 @@ from typing import Any
 from engine.records import AUDIT_RULES, Audit
 
 
-def find(connection: sqlite3.Connection, task: int, dtype: str | None) -> Audit | None:
+def find(connection: sqlite3.Connection, task: int | None, dtype: str | None) -> Audit | None:
     """What an audit found of a task under today's rules; None where there was none."""
     found = _all(connection, task).get(_key(dtype))
     return None if found is None else Audit.from_json(found)
@@ -21,7 +21,7 @@ def keep(connection: sqlite3.Connection, task: int, dtype: str | None, audit: Au
     connection.execute("UPDATE tasks SET audit = ? WHERE id = ?", (json.dumps(document), task))
 
 
-def _all(connection: sqlite3.Connection, task: int) -> dict[str, Any]:
+def _all(connection: sqlite3.Connection, task: int | None) -> dict[str, Any]:
     row = connection.execute("SELECT audit FROM tasks WHERE id = ?", (task,)).fetchone()
     document: dict[str, Any] = json.loads(row[0]) if row is not None and row[0] else {}
     return document

@@ -17,6 +17,7 @@ from typing import Any
 
 from engine.events import CommandAnswered, CommandQueued, RunChanged, SkillChanged
 from engine.records import (
+    Audit,
     BaselineKernel,
     Command,
     CommandKind,
@@ -25,10 +26,10 @@ from engine.records import (
     Task,
 )
 from engine.settings import RunSettings, parse_run_settings
-from engine.store import lease, proposals, steering
+from engine.store import audits, lease, proposals, steering
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
-from engine.store.rows import command_from, put_text
+from engine.store.rows import command_from, put_text, task_id_of
 from skills.memory import SkillMemory
 from skills.rule_files import shipped_rules
 
@@ -70,14 +71,18 @@ class Control:
         name: str = "",
         baselines: Sequence[BaselineKernel] = (),
         start: str | None = None,
+        audit: Audit | None = None,
     ) -> int:
         """Writes a new run with its task, its own baselines, its seeds and the shipped skills; returns its number.
 
-        `start` is the text of a person's own kernel: candidate 1, judged first, from which all others grow.
+        `start` is the text of a person's own kernel: candidate 1, judged first, from which all others grow. `audit` is
+        what has been found of the task.
         """
         now = time.time()
         with transaction(self._db) as connection:
             task_id = _keep_task(connection, task)
+            if audit is not None:
+                audits.keep(connection, task_id, settings.dtype, audit)
             cursor = connection.execute(
                 "INSERT INTO runs (name, task, state, settings, budget, seed, judge_seed, created_at)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -232,11 +237,8 @@ class Control:
 
 def _keep_task(connection: sqlite3.Connection, task: Task) -> int:
     source_hash = put_text(connection, task.source)
-    row = connection.execute(
-        "SELECT id FROM tasks WHERE name = ? AND source_hash = ?", (task.name, source_hash)
-    ).fetchone()
-    if row is not None:
-        return int(row[0])
+    if (known := task_id_of(connection, task)) is not None:
+        return known
     task_id = connection.execute(
         "INSERT INTO tasks (name, family, format, path, source_hash) VALUES (?, ?, ?, ?, ?)",
         (task.name, task.family, task.format, task.path, source_hash),

@@ -15,6 +15,7 @@ from typing import Any
 from engine.ends import Standing, bound_share
 from engine.events import CandidateMoved, DeviceAwaited, RecordedEvent
 from engine.records import (
+    Audit,
     Candidate,
     CandidateState,
     Command,
@@ -29,7 +30,7 @@ from engine.records import (
     Task,
     Verdict,
 )
-from engine.store import baselines, lease, ledger, moves, steering
+from engine.store import audits, baselines, lease, ledger, moves, steering
 from engine.store.database import open_read_only
 from engine.store.rows import (
     RUN_QUERY,
@@ -40,6 +41,7 @@ from engine.store.rows import (
     get_text,
     run_from,
     task_from,
+    task_id_of,
     text_hash,
 )
 from skills.memory import SkillMemory
@@ -180,10 +182,12 @@ class Reader:
 
     def known_baselines(self, task: Task, fingerprint: Mapping[str, str]) -> list[dict[str, Any]]:
         """What runs measured of a task's baselines with the same device, settings and versions."""
-        row = self._connection.execute(
-            "SELECT id FROM tasks WHERE name = ? AND source_hash = ?", (task.name, text_hash(task.source))
-        ).fetchone()
-        return [] if row is None else baselines.find(self._connection, row[0], fingerprint)
+        known = task_id_of(self._connection, task)
+        return [] if known is None else baselines.find(self._connection, known, fingerprint)
+
+    def audit(self, task: Task, dtype: str | None) -> Audit | None:
+        """What an audit has found of a task with its inputs cast to a dtype; None where there was none."""
+        return audits.find(self._connection, task_id_of(self._connection, task), dtype)
 
     # Candidates
 

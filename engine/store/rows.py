@@ -146,6 +146,14 @@ def events_from(rows: Iterable[sqlite3.Row]) -> list[RecordedEvent]:
     return [RecordedEvent(row["id"], row["run"], row["at"], event) for row, event in read if event is not None]
 
 
+def task_id_of(connection: sqlite3.Connection, task: Task) -> int | None:
+    """The number of a stored task; None where it is not stored."""
+    row = connection.execute(
+        "SELECT id FROM tasks WHERE name = ? AND source_hash = ?", (task.name, text_hash(task.source))
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
 def task_from(connection: sqlite3.Connection, task_id: int) -> Task:
     """Reads a stored task with its cases."""
     row = connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)).fetchone()

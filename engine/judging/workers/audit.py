@@ -169,15 +169,12 @@ class _Auditor:
                 self._found.note(sentence)
 
     def _ask_again(self) -> None:
-        torch.manual_seed(0)
-        question = self._question
-        again = self._reference.everything(self._reference.model, question.form, question.tensors, question.mutated)
-        error = _error(again, self._truth)
-        if error > self._gate:
+        error = self._reference.restlessness(self._question)
+        if error > numerics.restless_from(self._truth.own):
             self._found.find(
                 Soundness.STOCHASTIC,
                 f"called again with the same inputs it gives values that differ by {_percent(error)}: it draws random "
-                "numbers, which no candidate can match",
+                "numbers or keeps something from call to call, and no candidate can match it",
             )
 
     def _move_inputs(self) -> None:
@@ -248,7 +245,9 @@ class _Auditor:
         return late
 
 
-def audit_task(task: Mapping[str, Any], device: str, dtype: torch.dtype | None, secret: int) -> Audit:
+def audit_task(
+    task: Mapping[str, Any], device: str, dtype: torch.dtype | None, secret: int, *, for_search: bool = False
+) -> Audit:
     """Audits every case of a task, each at its small form or, where it declares none, at a scaled one.
 
     Args:
@@ -256,6 +255,7 @@ def audit_task(task: Mapping[str, Any], device: str, dtype: torch.dtype | None, 
         device: where the reference runs.
         dtype: what floating inputs and weights are cast to; None keeps the task's own.
         secret: what inputs and weights are drawn from.
+        for_search: whether a reference that draws random numbers is an error.
 
     Raises:
         TaskProblem: the task's code fails.
@@ -264,7 +264,10 @@ def audit_task(task: Mapping[str, Any], device: str, dtype: torch.dtype | None, 
     grave: list[str] = []
     notes: list[str] = []
     for case in task["cases"]:
-        found = audit_case(_audited_form(task["source"], case, device, dtype, secret))
+        reference = _audited_form(task["source"], case, device, dtype, secret)
+        if for_search:
+            reference.check()
+        found = audit_case(reference)
         verdicts |= found.verdicts
         where = f"case {case['name']}: " if len(task["cases"]) > 1 else ""
         grave += [where + sentence for sentence in found.grave]

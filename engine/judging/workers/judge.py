@@ -100,7 +100,7 @@ class Judge:
             constants |= case["small_overrides"]
         module = load_module(self._task["source"], constants, "task")
         reference = Reference(module, self._device, self._dtype, self._settings.seed, _kept_bytes(self._device))
-        reference.refuse_randomness()
+        reference.check()
         large = large_form.describe(load_module(self._task["source"], case["overrides"], "task"), self._dtype)
         gate = _gate(case, reference)
         return _Case(case["name"], case["weight"], reference, large, dict(case["overrides"]), gate)
@@ -378,9 +378,14 @@ def _kept_bytes(device: str) -> int:
 
 
 def _device(wanted: str) -> str:
-    """The device to judge on; MachineProblem in words where it is not there."""
+    """The device to judge on. Raises RuntimeError in words where it is not there or cannot be used."""
     if wanted == "cpu":
         return "cpu"
+    if torch.version.hip is not None:
+        raise RuntimeError(
+            f"torch {torch.__version__} is built for AMD GPUs and kernels are measured on NVIDIA's only; choose "
+            "--device cpu, which models their times, or name another interpreter with --python"
+        )
     if torch.cuda.is_available():
         return "cuda:0"
     if wanted == "auto":
@@ -406,13 +411,17 @@ def main(channel: Channel) -> None:
         torch.backends.cudnn.allow_tf32 = False
     channel.send({"event": "device", "device": device})
     try:
-        if message["only_audit"]:
+        if message["purpose"] != "judge":
             dtype = dtype_of(settings.dtype) if settings.dtype else None
-            audit = audit_task(message["task"], device, dtype, settings.seed)
+            for_search = message["purpose"] == "audit for a search"
+            audit = audit_task(message["task"], device, dtype, settings.seed, for_search=for_search)
             channel.send({"event": "audited", "audit": audit.to_json()})
             return
         judge = Judge(channel, settings, device, message["task"])
     except TaskProblem as problem:
         channel.send({"event": "failed", "kind": "task", "message": str(problem)})
+        return
+    except torch.OutOfMemoryError as error:
+        channel.send({"event": "failed", "kind": "memory", "message": one_line(error)})
         return
     judge.serve()

@@ -19,7 +19,7 @@ import torch
 
 from engine.judging.workers import emphasis, variations
 from engine.judging.workers.faults import one_line
-from engine.judging.workers.numerics import Truth, alike, distance, exact_gate, noise
+from engine.judging.workers.numerics import Truth, alike, distance, noise, restless_from
 from engine.judging.workers.traits import Traits, traits_of
 from engine.judging.workers.trials import (
     AMPLIFIED_DRAW,
@@ -36,6 +36,9 @@ from engine.judging.workers.trials import (
 from engine.judging.workers.values import UnsupportedValue, count_tensors, flatten, unflatten
 from engine.tasks.domains import Domain
 from engine.tasks.opening import TaskProblem, declared_arguments
+
+_CPU_OUT_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""What PyTorch says where the host's memory does not suffice (c10/core/impl/alloc_cpu.cpp)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ class Reference:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
+            if isinstance(error, MemoryError) or _CPU_OUT_OF_MEMORY in str(error):
+                raise torch.OutOfMemoryError(one_line(error)) from error
             raise TaskProblem(f"fails in {what}: {type(error).__name__}: {one_line(error)}") from error
 
     def _placed(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -311,21 +316,36 @@ class Reference:
         _, outputs = self._forward(model, form, given)
         return [*outputs, *(given[index] for index in mutated)]
 
-    def refuse_randomness(self) -> None:
-        """Raises TaskProblem where the reference answers the same question differently when it is asked again."""
+    def check(self) -> None:
+        """Makes sure that a candidate could be right.
+
+        Raises:
+            TaskProblem: there is nothing to compute or to compare, or the reference answers the same question
+                differently when it is asked again.
+        """
         question = self.question(TRIALS[0])
         assert question is not None
-        with self._lock:
-            torch.manual_seed(derived_seed(self._secret, "again"))
-            again = self.everything(self.model, question.form, question.tensors, question.mutated)
-        right = Truth([*question.truth.own, *question.changes.own], [*question.truth.exact, *question.changes.exact])
-        found = distance(again, right) if alike(again, right.own) else None
-        if found is None or found.problem or found.relative > exact_gate([t.dtype for t in right.own], question.noise):
+        for name, tensor in zip(self.input_names, question.tensors, strict=True):
+            if not tensor.numel():
+                raise TaskProblem(f"has an input without elements: {name} has shape {list(tensor.shape)}")
+        own = [*question.truth.own, *question.changes.own]
+        if not any(tensor.numel() for tensor in own):
+            raise TaskProblem("has nothing to compare: its reference returns no tensor with elements, and changes none")
+        if self.restlessness(question) > restless_from(own):
             raise TaskProblem(
                 "gives other outputs when it is called again with the same inputs, which no candidate can match; its "
                 "reference must draw no random numbers (dropout does, unless the model is in evaluation mode) and keep "
                 "nothing from call to call"
             )
+
+    def restlessness(self, question: Question) -> float:
+        """How far the outputs are from those to the same inputs in an earlier call, as a relative error."""
+        with self._lock, torch.no_grad():
+            torch.manual_seed(derived_seed(self._secret, "again"))
+            again = self.everything(self.model, question.form, question.tensors, question.mutated)
+        own = [*question.truth.own, *question.changes.own]
+        found = distance(again, Truth(own, _widened(own))) if alike(again, own) else None
+        return found.relative if found is not None and not found.problem else 1.0
 
     def another_model(self) -> torch.nn.Module:
         """The model with other initial weights."""

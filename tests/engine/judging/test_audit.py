@@ -14,7 +14,7 @@ from engine.judging.workers.audit import audit_task, nearest_wrong_answer
 from engine.judging.workers.reference import Reference
 from engine.judging.workers.trials import AGAIN, TRIALS
 from engine.records import Audit, Soundness, Task, Verdict
-from engine.tasks.catalogue import TaskError, builtin_tasks, read_task
+from engine.tasks.catalogue import builtin_tasks, read_task
 from engine.tasks.opening import load_module
 from engine.tasks.scaling import scaled_sources
 from tests.engine.judging.conftest import SCALE_TASK, make_task, scale_candidate
@@ -111,7 +111,7 @@ async def test_the_judge_takes_an_earlier_audit_and_makes_one_where_there_is_non
     earlier = Audit(Soundness.INSENSITIVE, ("said before",))
     async with Evaluator(task, cpu_settings, audit=earlier) as judge:
         assert (await judge.open()).audit == earlier
-    assert (await Crew(task, cpu_settings).audit()).verdict is Soundness.SOUND
+    assert (await Crew(task, cpu_settings).audit(for_search=True)).verdict is Soundness.SOUND
 
 
 async def test_a_gate_stays_clear_of_the_nearest_wrong_answer(cpu_settings: JudgeSettings) -> None:
@@ -127,13 +127,6 @@ async def test_a_gate_stays_clear_of_the_nearest_wrong_answer(cpu_settings: Judg
         evaluation = await judge.evaluate(first_row)
     assert evaluation.verdict is Verdict.INCORRECT
     assert "secret inputs 1:" in evaluation.reason
-
-
-async def test_a_reference_that_draws_random_numbers_is_refused(cpu_settings: JudgeSettings) -> None:
-    source = f"{HEAD}        return nn.functional.dropout(x, 0.5)\n{TAIL}"
-    with pytest.raises(TaskError, match=r"^the task scale gives other outputs when it is called again") as refusal:
-        await Evaluator(make_task(source, {"rows": 8}), cpu_settings).open()
-    assert "\n" not in str(refusal.value)
 
 
 def test_tasks_of_several_cases_say_which_case_is_meant() -> None:

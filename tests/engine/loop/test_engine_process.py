@@ -20,7 +20,7 @@ from engine.events import TaskOpened
 from engine.judging.facts import CaseFacts, MachineError, TaskFacts
 from engine.loop.launch import LaunchError, launch
 from engine.loop.process import keep_facts
-from engine.records import CandidateState, CommandKind, MeasurementKind, RunState
+from engine.records import Audit, CandidateState, CommandKind, MeasurementKind, RunState, Soundness
 from engine.settings import RunSettings
 from engine.store.control import Control
 from engine.store.reader import Reader, RunOverview
@@ -80,6 +80,8 @@ def test_a_search_ends_with_a_correct_best_and_leaves_no_process(db: Path) -> No
     assert overview_of(db, run).run.state is RunState.DONE, overview_of(db, run).run.reason
     assert overview_of(db, run).correct >= 1
     assert overview_of(db, run).run.best is not None
+    with Reader(db) as reader:
+        assert reader.audit(find_task(TASK), None) == overview_of(db, run).run.audit == Audit(Soundness.SOUND)
     until(lambda: not alive({pid} | below), what="the end of all processes")
 
 

@@ -57,6 +57,23 @@ def test_status_as_json_has_what_scripts_need(call: Call, run: int) -> None:
     assert document["engine"] is None
 
 
+def test_status_warns_of_a_task_that_cannot_tell_right_from_wrong(call: Call, db: Path) -> None:
+    with Control(db) as control:
+        run = control.create_run(find_task("softmax"), RunSettings(budget=5))
+    store = RunStore.take(db, run)
+    assert store.audit() is None
+    found = {"verdict": "degenerate", "findings": ["a wrong answer is exactly right: zeros", "and more"]}
+    store.task_opened("cpu", "modelled", {"kind": "modelled", "cases": [], "audit": found}, {})
+    kept = store.audit()
+    assert kept is not None and kept.to_json() == found
+    store.release()
+    assert "the task is degenerate, so that speedups on it prove little: a wrong answer is" in call("status").out
+    assert json.loads(call("status", "--json").out)["audit"] == found
+    with Reader(db) as reader:
+        assert reader.audit(find_task("softmax"), None) == kept
+        assert reader.audit(find_task("softmax"), "bfloat16") is None, "another dtype is another question"
+
+
 def test_show_prints_source_diff_and_log(call: Call, run: int) -> None:
     assert call("show", str(run), "1", "--source").out == "one\n"
     assert "-one\n+two" in call("show", str(run), "2", "--diff", "1").out
