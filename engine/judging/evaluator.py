@@ -15,6 +15,7 @@ from engine.judging import second_opinion, verdicts
 from engine.judging.confirmation import Bar
 from engine.judging.contest import Contest, Told
 from engine.judging.crew import Crew, CrewBroken
+from engine.judging.crowd import Crowd
 from engine.judging.facts import MachineError, TaskFacts, case_facts
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
@@ -62,6 +63,7 @@ class Evaluator:
         self._crew: Crew | None = None
         self._crew_lock = asyncio.Lock()
         self._interpreter: Evaluator | None = None
+        self._crowd = Crowd()
         self._closed = False
 
     async def open(self) -> TaskFacts:
@@ -195,6 +197,22 @@ class Evaluator:
             TaskError, MachineError: judge or nursery had to be started again and could not be.
         """
         started = time.monotonic()
+        async with self._crowd.place() as place:
+            evaluation = await self._evaluate(source, bar, known, on_log, on_waiting)
+        if place.crowded and _lacks_device_memory(evaluation, self.facts):
+            # What a neighbour has taken is not the candidate's fault.
+            async with self._crowd.place(alone=True):
+                evaluation = await self._evaluate(source, bar, known, on_log, on_waiting)
+        return replace(evaluation, seconds=time.monotonic() - started)
+
+    async def _evaluate(
+        self,
+        source: str,
+        bar: Bar | None,
+        known: Collection[str],
+        on_log: Callable[[str], None] | None,
+        on_waiting: Callable[[str], None],
+    ) -> Evaluation:
         reason = ""
         for _ in range(_ATTEMPTS):
             try:
@@ -207,8 +225,16 @@ class Evaluator:
 
                 told = Told(on_log, on_waiting, compared)
                 contest = Contest(crew, self.settings, self._present_facts, source, told, self._interpreter)
-                evaluation = await contest.run(bar, known)
-                return replace(evaluation, seconds=time.monotonic() - started)
+                return await contest.run(bar, known)
             except CrewBroken as error:
                 reason = str(error)
-        return verdicts.infrastructure(reason, time.monotonic() - started)
+        return verdicts.infrastructure(reason, 0.0)
+
+
+def _lacks_device_memory(evaluation: Evaluation, facts: TaskFacts | None) -> bool:
+    """Whether a GPU had no memory left, for the candidate or for the judge of it."""
+    if facts is None or facts.kind is not MeasurementKind.MEASURED:
+        return False
+    if evaluation.verdict is Verdict.INFRASTRUCTURE_ERROR:
+        return "out of memory" in evaluation.reason.lower()
+    return evaluation.verdict is Verdict.OUT_OF_MEMORY

@@ -20,7 +20,7 @@ from engine.judging.workers.turns import COMPILING, TUNING
 MAX_ANSWER_BYTES = 16 << 20
 """The largest answer taken."""
 
-_KINDS = ("compile_error", "runtime_error", "out_of_memory", "incorrect", "tampered")
+_KINDS = ("compile_error", "runtime_error", "out_of_memory", "incorrect", "tampered", "infrastructure_error")
 
 
 class Fault(Exception):

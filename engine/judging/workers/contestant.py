@@ -30,6 +30,9 @@ from engine.judging.workers.values import UnsupportedValue, dtype_name, dtype_of
 from engine.judging.workers.weights import Home, find_homes
 from engine.tasks.opening import load_module
 
+_MOST_OF_THE_DEVICE = 0.8
+"""The share of the GPU's memory that one process may take."""
+
 _synchronize = torch.cuda.synchronize
 _current_stream = torch.cuda.current_stream
 _stream = torch.cuda.stream
@@ -89,6 +92,8 @@ def serve(connection: socket.socket, path: str, device: str) -> None:
         turns.install()
         autotuning.take_turns(turns)
         torch.cuda.set_device(torch.device(device))
+        # A part is left for the judge and for others; a candidate that lifts this runs out of memory all the same.
+        torch.cuda.set_per_process_memory_fraction(_MOST_OF_THE_DEVICE)
         candidate.stream = _current_stream()
     guard = Guard()
     operations: dict[str, Callable[[_Candidate, Message, list[Tensors]], dict[str, Any]]] = {

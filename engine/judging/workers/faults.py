@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 import types
 from typing import Any
@@ -21,6 +22,24 @@ _OUT_OF_MEMORY_TEXTS = (
     # torch computes a storage's size in 64 bits before it asks the allocator.
     "Storage size calculation overflowed",
 )
+_MACHINE_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENFILE))
+"""What the operating system says where a disk is full or broken, whoever asks."""
+
+_MACHINE_TEXTS = (
+    "uncorrectable ecc error",
+    "no cuda-capable device",
+    "system not yet initialized",
+    "driver version is insufficient",
+    "system has unsupported display driver",
+    "busy or unavailable",
+    "driver shutting down",
+    "fallen off the bus",
+    "hardware stack error",
+    "no space left on device",
+    "disk quota exceeded",
+)
+"""What CUDA, or a tool that Triton starts, says of a machine that fails."""
+
 _COMPILER_ERRORS = ("CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError")
 
 
@@ -45,6 +64,8 @@ def fault_of(error: BaseException, path: str) -> dict[str, Any]:
         return _fault("runtime_error", message, error, path)
     name = type(cause).__name__
     text = one_line(cause)
+    if _is_the_machines(cause, text):
+        return _fault("infrastructure_error", f"{name}: {text}{place}", error, path)
     if _is_out_of_memory(cause, text):
         return _fault("out_of_memory", f"{name}: {text}{place}", error, path)
     if isinstance(cause, SyntaxError):
@@ -62,6 +83,13 @@ def _root(error: BaseException) -> BaseException:
     while type(error).__name__ == "InterpreterError" and error.__cause__ is not None and seen < 20:
         error, seen = error.__cause__, seen + 1
     return error
+
+
+def _is_the_machines(error: BaseException, text: str) -> bool:
+    """Whether the machine failed; a candidate that pretends this is asked again, and never learned from."""
+    if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
+        return True
+    return isinstance(error, (RuntimeError, OSError)) and any(part in text.lower() for part in _MACHINE_TEXTS)
 
 
 def _is_out_of_memory(error: BaseException, text: str) -> bool:
