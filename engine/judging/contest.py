@@ -33,6 +33,10 @@ _NOTICE_S = 1.0
 """How long a wait for the device lasts before anybody is told of it."""
 
 
+class DiskFailed(Exception):
+    """A candidate's files cannot be written; the message says why. Never a candidate's fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """Who is told of what happens on the way.
@@ -134,7 +138,7 @@ class Contest:
     async def run(self, bar: Bar | None = None, known: Collection[str] = ()) -> Evaluation:
         """The evaluation; a candidate that clears the bar is timed again.
 
-        One whose fingerprint is `known` is not timed on a GPU. Raises CrewBroken.
+        One whose fingerprint is `known` is not timed on a GPU. Raises CrewBroken or DiskFailed.
         """
         started = time.monotonic()
         best = dict(bar.cases) if bar is not None else None
@@ -234,9 +238,12 @@ class _Contestant:
 
     async def _enter(self, output: Output, request: Message) -> None:
         """Writes the candidate's file, forks its contestant, and introduces it to the judge."""
-        self._folder.mkdir(mode=0o700)
-        self._path.write_text(self._source, encoding="utf-8", errors="surrogatepass")
-        await asyncio.to_thread(self._crew.compiled.lend, self._source, self._folder)
+        try:
+            self._folder.mkdir(mode=0o700)
+            self._path.write_text(self._source, encoding="utf-8", errors="surrogatepass")
+            await asyncio.to_thread(self._crew.compiled.lend, self._source, self._folder)
+        except OSError as error:
+            raise DiskFailed(f"the candidate's files cannot be written: {error.strerror}") from error
         judge_end, contestant_end = socket.socketpair()
         try:
             await self._crew.fork(self._seat, self._path, contestant_end, output.writer)
@@ -344,4 +351,6 @@ class _Contestant:
             return Given(Verdict(found["verdict"]), found["reason"], stage, found["detail"])
         if self._timed_out:
             return verdicts.timed_out(self._settings.timeout_s, stage)
+        if code is None:
+            raise CrewBroken("the nursery did not say how a candidate ended")
         return verdicts.ended_by_itself(code, stage)

@@ -13,13 +13,13 @@ from types import TracebackType
 
 from engine.judging import second_opinion, verdicts
 from engine.judging.confirmation import Bar
-from engine.judging.contest import Contest, Told
+from engine.judging.contest import Contest, DiskFailed, Told
 from engine.judging.crew import Crew, CrewBroken
 from engine.judging.crowd import Crowd
 from engine.judging.facts import MachineError, TaskFacts, case_facts
 from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
-from engine.records import Audit, BaselineKernel, Evaluation, MeasurementKind, Task
+from engine.records import Audit, BaselineKernel, Evaluation, MeasurementKind, Task, Verdict
 from engine.tasks.catalogue import TaskError
 
 _ATTEMPTS = 2
@@ -112,8 +112,11 @@ class Evaluator:
             return self._crew
 
     async def _new_crew(self) -> Crew:
-        crew = Crew(self.task, self.settings, self._audit)
-        await crew.open(self._known)
+        try:
+            crew = Crew(self.task, self.settings, self._audit)
+            await crew.open(self._known)
+        except OSError as error:
+            raise MachineError(f"judge and nursery cannot be started: {error.strerror or error}.") from error
         try:
             self._audit = Audit.from_json(crew.ready["audit"])
             self.facts = self._facts_of(crew)
@@ -226,7 +229,7 @@ class Evaluator:
                 told = Told(on_log, on_waiting, compared)
                 contest = Contest(crew, self.settings, self._present_facts, source, told, self._interpreter)
                 return await contest.run(bar, known)
-            except CrewBroken as error:
+            except (CrewBroken, DiskFailed) as error:
                 reason = str(error)
         return verdicts.infrastructure(reason, 0.0)
 

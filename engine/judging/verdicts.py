@@ -50,15 +50,15 @@ class Given:
     detail: str = ""
 
 
-def ended_by_itself(code: int | None, stage: str) -> Given:
+def ended_by_itself(code: int, stage: str) -> Given:
     """The verdict on a contestant that ended although nobody killed it.
 
     Args:
-        code: its exit code, negative for a signal; None where the nursery did not say.
+        code: its exit code, negative for a signal.
         stage: what it was doing.
     """
     when = _STAGE_WORDS.get(stage, f"in stage {stage}")
-    if code is not None and code < 0:
+    if code < 0:
         if -code == signal.SIGKILL:
             reason = f"the system killed the candidate {when}, most likely for lack of memory"
             return Given(Verdict.OUT_OF_MEMORY, reason, stage)
