@@ -11,12 +11,13 @@ from typing import Any
 from engine.judging.nvml import NvmlDevice
 from engine.judging.statistics import median
 
-_PERIOD_S = 0.01
+_PERIOD_S = 0.03
+"""How often the clock is read: often enough for a median, and seldom enough not to disturb what is timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """Medians over one block; `energy_j` and `throttled` are of the whole of it. None where the device does not say."""
+    """The median clock of a block, the energy it took, and the rest at its end. None where the device does not say."""
 
     sm_mhz: float | None = None
     memory_mhz: float | None = None
@@ -48,13 +49,11 @@ def watching(device: NvmlDevice | None) -> Iterator[Observed]:
         yield observed
         return
     ended = threading.Event()
-    samples: list[DeviceState] = []
+    clocks: list[int | None] = []
 
     def sample() -> None:
-        while True:
-            samples.append(_now(device))
-            if ended.wait(_PERIOD_S):
-                return
+        while not ended.wait(_PERIOD_S):
+            clocks.append(device.sm_clock_mhz())
 
     before = device.energy_j()
     thread = threading.Thread(target=sample, daemon=True)
@@ -64,33 +63,17 @@ def watching(device: NvmlDevice | None) -> Iterator[Observed]:
     finally:
         ended.set()
         thread.join()
-        after = device.energy_j()
-        spent = after - before if before is not None and after is not None else None
-        observed.state = _summed_up(samples, spent)
+        observed.state = _state(device, clocks or [device.sm_clock_mhz()], before)
 
 
-def _now(device: NvmlDevice) -> DeviceState:
+def _state(device: NvmlDevice, clocks: Sequence[int | None], energy_before_j: float | None) -> DeviceState:
+    known = [float(clock) for clock in clocks if clock is not None]
+    energy_j = device.energy_j()
     return DeviceState(
-        device.sm_clock_mhz(),
+        median(known) if known else None,
         device.memory_clock_mhz(),
         device.temperature_c(),
         device.power_w(),
-        None,
+        energy_j - energy_before_j if energy_j is not None and energy_before_j is not None else None,
         device.throttles(),
-    )
-
-
-def _summed_up(samples: Sequence[DeviceState], energy_j: float | None) -> DeviceState:
-    def middle(name: str) -> float | None:
-        values = [getattr(sample, name) for sample in samples]
-        known = [float(value) for value in values if value is not None]
-        return median(known) if known else None
-
-    return DeviceState(
-        middle("sm_mhz"),
-        middle("memory_mhz"),
-        middle("temperature_c"),
-        middle("power_w"),
-        energy_j,
-        tuple(sorted({reason for sample in samples for reason in sample.throttled})),
     )

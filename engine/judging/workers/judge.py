@@ -90,7 +90,7 @@ class Judge:
         # Memory that contestants map, until the engine says that they have ended.
         self._lent: dict[int, list[Arena]] = {}
         self._arrived = _Arrivals()
-        self._told: dict[tuple[int, str], Message] = {}
+        self._told: dict[int, Message] = {}
         self._allowed: dict[int, queue.Queue[None]] = {}
         self._gpu = Gpu(settings, torch.device(device), self._wanted, self._measuring) if device != "cpu" else None
 
@@ -176,13 +176,12 @@ class Judge:
         ]
         return [problem for problem in found if problem]
 
-    def _newly_compared(self, case: int) -> Message:
-        """What was found of a case's baselines since this was asked last, by tier."""
+    def _compared(self, case: int) -> Message:
+        """What has been found of a case's baselines, by tier."""
         assert self._gpu is not None
         found = {tier: compared.to_json() for tier, compared in self._gpu.baselines.compared(case).items()}
-        new = {tier: compared for tier, compared in found.items() if self._told.get((case, tier)) != compared}
-        self._told |= {(case, tier): compared for tier, compared in new.items()}
-        return new
+        self._told[case] = found
+        return found
 
     def _load_message(self) -> Message:
         """What makes a process import a candidate."""
@@ -216,7 +215,7 @@ class Judge:
             "compared": {},
         }
         if self._gpu is not None:
-            facts["compared"] = self._newly_compared(index)
+            facts["compared"] = self._compared(index)
             facts["bounds"] = self._gpu.bounds(cost["bound"]) if cost is not None else {}
             facts["problem"] = "; ".join(filter(None, [facts["problem"], *self._gpu.baselines.problems.values()]))
         return facts
@@ -344,7 +343,8 @@ class Judge:
             best.get(case.name, float("inf")) if best is not None else None,
         )
         findings.measurement = self._gpu.clock.measure(contender, waiting, lambda: self._alone(number)).to_json()
-        if compared := self._newly_compared(index):
+        before = self._told[index]
+        if (compared := self._compared(index)) != before:
             report({"event": "compared", "case": index, "compared": compared})
         with self._gpu.lock.shared_by_turns(answerer, waiting):
             examination.ask_afterwards()

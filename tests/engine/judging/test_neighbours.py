@@ -87,8 +87,8 @@ def test_a_device_says_what_it_goes_through(library: str) -> None:
         pass
     assert observed.state.to_json() == {
         "sm_mhz": 1980.0,
-        "memory_mhz": 3201.0,
-        "temperature_c": 41.0,
+        "memory_mhz": 3201,
+        "temperature_c": 41,
         "power_w": 512.5,
         "energy_j": 1.5,
         "throttled": ("power cap",),
