@@ -26,7 +26,7 @@ TASK = Task(
     SCALE_TASK,
     (
         Case("tall", 3.0, {"ROWS": 16384, "COLUMNS": 1024}, SMALL),
-        Case("wide", 1.0, {"ROWS": 16, "COLUMNS": 131072}, SMALL),
+        Case("long", 1.0, {"ROWS": 65536, "COLUMNS": 256}, SMALL),
     ),
 )
 MINE = scale_candidate(("y = torch.empty_like(x)\n", "y = torch.empty_like(x)\n        x = x.clone()\n"))
@@ -65,18 +65,14 @@ async def test_a_faster_candidate_is_faster_than_the_own_kernel(judge: Evaluator
 
 
 async def test_a_candidate_that_loses_on_one_case_cannot_be_best(judge: Evaluator) -> None:
-    loses = scale_candidate(
-        (
-            "y = torch.empty_like(x)\n",
-            "y = torch.empty_like(x)\n        x = x.clone().clone().clone() if len(x) == 16 else x\n",
-        )
-    )
+    copies = "        x = x.clone().clone().clone() if len(x) == 65536 else x\n"
+    loses = scale_candidate(("y = torch.empty_like(x)\n", f"y = torch.empty_like(x)\n{copies}"))
     evaluation = await judge.evaluate(loses)
     assert evaluation.correct
     # Better on the whole, since the other case weighs more.
     assert evaluation.speedup["mine.py"] > 1.0
     assert "regression" in evaluation.labels
-    assert evaluation.reason.startswith("case wide is ")
+    assert evaluation.reason.startswith("case long is ")
     assert evaluation.reason.endswith("% slower than mine.py, and --no-regress allows 10%")
     assert not evaluation.eligible()
     assert evaluation.eligible(frozenset({"regression"}))
