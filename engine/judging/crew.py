@@ -188,7 +188,9 @@ class Crew:
         await self._judge.channel.send({"op": "start", "known": list(known), "own": list(own)})
         self.ready = await self.while_intact(self._started)
         if self.ready["problem"]:
-            raise MachineError(f"the task {self._task.name} cannot be timed here: {self.ready['problem']}.")
+            words = processes.last_line(self.folder / "baseline-0" / "output.log")
+            problem = ": ".join(filter(None, [self.ready["problem"], words]))
+            raise MachineError(f"the task {self._task.name} cannot be timed here: {problem}.")
 
     @property
     def sandbox(self) -> sandbox.Sandbox:

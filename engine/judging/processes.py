@@ -95,7 +95,7 @@ class Worker:
 
     def last_words(self) -> str:
         """The last line that the process wrote on its way out; empty where there is none."""
-        return _last_line(self.log)
+        return last_line(self.log)
 
 
 class Launcher:
@@ -160,7 +160,7 @@ class Launcher:
             ready = await self._channel.receive()
         except WireClosed as error:
             code = await self._process.wait()
-            words = _last_line(self._log) or f"exit code {code}"
+            words = last_line(self._log) or f"exit code {code}"
             raise MachineError(f"nothing can be started with {self._python}: {words}.") from error
         if ready["event"] == "failed":
             raise MachineError(f"the judge's processes cannot be started: {ready['message']}.")
@@ -198,7 +198,7 @@ class Launcher:
                 process = await started
         except WireClosed as error:
             ours.close()
-            raise MachineError(f"the {name} cannot be started: {_last_line(self._log) or error}.") from error
+            raise MachineError(f"the {name} cannot be started: {last_line(self._log) or error}.") from error
         except BaseException:
             ours.close()
             raise
@@ -247,7 +247,8 @@ def _command(module: str) -> list[str]:
     return ["-c", _BOOTSTRAP, str(Path(engine.__file__).parent), module]
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """The last line of a log, cut to what fits into a sentence; empty where there is none."""
     with contextlib.suppress(OSError):
         lines = log.read_text(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""

@@ -47,6 +47,7 @@ def patch_torch() -> None:
         "Event": Event,
         "is_available": lambda: True,
         "set_device": lambda device: None,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "synchronize": lambda device=None: None,
         "get_device_properties": lambda device=None: properties,
         "get_device_capability": lambda device=None: (9, 0),
