@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.stand_ins import describe_inputs, without_memory
@@ -35,8 +36,9 @@ class LargeForm:
 def describe(module: types.ModuleType, dtype: torch.dtype | None) -> LargeForm:
     """Runs the task's own code on tensors without memory."""
 
-    def cast(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+    def cast(value: Any) -> Any:
+        floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(dtype) if dtype is not None and floating else value
 
     initial: Callable[[], Any] = getattr(module, "get_init_inputs", list)
 
@@ -45,7 +47,7 @@ def describe(module: types.ModuleType, dtype: torch.dtype | None) -> LargeForm:
         return model.to(dtype) if dtype is not None else model
 
     def inputs() -> list[Any]:
-        return [cast(value) if isinstance(value, torch.Tensor) else value for value in module.get_inputs()]
+        return list(tree_map(cast, module.get_inputs()))
 
     try:
         constants: list[torch.Tensor] = []
@@ -63,11 +65,9 @@ def describe(module: types.ModuleType, dtype: torch.dtype | None) -> LargeForm:
     except Exception as error:
         return LargeForm({}, None, f"the inputs have no large form: {type(error).__name__}: {one_line(error)}")
     try:
-        cost = count_reference(
-            build, lambda: [cast(v) if isinstance(v, torch.Tensor) else v for v in module.get_inputs()]
-        )
+        cost = count_reference(build, inputs)
     except Exception as error:
         return LargeForm(
             contestant, None, f"the reference cannot be modelled: {type(error).__name__}: {one_line(error)}"
         )
-    return LargeForm(contestant, {"calls": cost["calls"], "bound": cost["bound"]})
+    return LargeForm(contestant, cost)

@@ -14,14 +14,12 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from engine.judging.workers.eager_costs import pooled_operations, slowdown
 from engine.judging.workers.stand_ins import (
     StandIns,
-    describe_inputs,
     distinct_bytes,
-    large_inputs,
     stand_in,
     stand_in_module,
     without_memory,
@@ -241,31 +239,25 @@ def _split_arguments(
     return mutated, inputs
 
 
-def count_reference(
-    build: Callable[[], torch.nn.Module], inputs: Sequence[Any] | Callable[[], Sequence[Any]]
-) -> dict[str, Any]:
+def count_reference(build: Callable[[], torch.nn.Module], inputs: Callable[[], Sequence[Any]]) -> dict[str, Any]:
     """What the reference costs at the large form, without memory for its tensors.
 
     Args:
         build: makes the reference module; called while every new tensor is a stand-in.
-        inputs: the arguments, or a function that makes them: tensors are replaced by stand-ins of their
-            shape; mappings as for `large_inputs` are turned into stand-ins.
+        inputs: makes the arguments, whose tensors are replaced by stand-ins of their shape.
 
     Returns:
-        `calls` (the eager library calls as JSON), `bound` (`bytes` that must move once: inputs and
+        `calls` (the eager library calls as JSON) and `bound` (`bytes` that must move once: inputs and
         parameters that are read, outputs, and inputs that are changed; `flops` of matrix products;
-        `operations` of the rest; `dtype` of the matrix products or else of the output) and `inputs`,
-        described as for `large_inputs`.
+        `operations` of the rest; `dtype` of the matrix products or else of the output).
     """
     with without_memory() as mode:
         module = stand_in_module(build())
-        given = list(inputs() if callable(inputs) else inputs)
-        values = [large_inputs([value])[0] if isinstance(value, Mapping) else value for value in given]
-        values = [stand_in(value) if isinstance(value, torch.Tensor) else value for value in values]
-        described = describe_inputs(values)
+        given = list(inputs())
+        values = tree_map(lambda leaf: stand_in(leaf) if isinstance(leaf, torch.Tensor) else leaf, given)
+        arguments = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
         calls: list[LibraryCall] = []
         sources: dict[int, int] = {}
-        arguments = [value for value in values if isinstance(value, torch.Tensor)]
         changeable = {mode.memory.place(tensor)[0] for tensor in arguments}
         for tensor in (*module.parameters(), *module.buffers(), *arguments):
             number, _, _ = mode.memory.place(tensor)
@@ -295,5 +287,4 @@ def count_reference(
             "operations": 0.0,
             "dtype": dtype,
         },
-        "inputs": described,
     }
