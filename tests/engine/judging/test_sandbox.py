@@ -21,7 +21,7 @@ from engine.judging import sandbox_kernel
 from engine.judging.evaluator import Evaluator
 from engine.judging.sandbox import LAYERS, wanted
 from engine.judging.settings import JudgeSettings
-from engine.records import Verdict
+from engine.records import Task, Verdict
 from tests.engine.judging.conftest import SCALE_TASK, children_of, make_task, scale_candidate
 from tests.engine.judging.test_bad_candidates import in_forward, in_module
 
@@ -87,9 +87,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             yield World(database, tcp, abstract, named)
 
 
-async def found_under(setting: str, world: World, settings: JudgeSettings) -> Found:
+async def found_under(
+    setting: str, world: World, settings: JudgeSettings, source: str = REACHES_OUT, task: Task = TASK
+) -> Found:
     """Judges the hostile candidate under a setting; its answer is honest, so it must be correct."""
-    async with Evaluator(TASK, replace(settings, sandbox=setting)) as judge:
+    async with Evaluator(task, replace(settings, sandbox=setting)) as judge:
         crew = judge._crew
         assert crew is not None
         ours = [os.getpid(), crew._judge.process.pid, crew._nursery.process.pid]
@@ -101,7 +103,7 @@ async def found_under(setting: str, world: World, settings: JudgeSettings) -> Fo
             "named": world.named.getsockname(),
             "processes": [] if "processes" in crew.sandbox.layers else ours,
         }
-        evaluation = await judge.evaluate(REACHES_OUT.replace("TOLD = {}", f"TOLD = {told!r}"))
+        evaluation = await judge.evaluate(source.replace("TOLD = {}", f"TOLD = {told!r}"))
         layers = crew.sandbox.layers
     # It applies to this process, and only where no layer of the kernel's stands in for it.
     sandbox_kernel.hide_memory(False)
