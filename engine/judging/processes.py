@@ -38,7 +38,7 @@ def clean_environment(home: Path, device: str, single_threaded: bool) -> dict[st
 
     Args:
         home: the private folder that stands for HOME, temporary files and caches.
-        device: `auto`, `cpu` or `cuda:N`; the GPU with that number becomes the only one that is seen.
+        device: `auto`, `cpu` or `cuda:N`; the GPU with that number becomes the only one that is seen, with `cpu` none.
         single_threaded: for a process that forks, which must have one thread when it does.
     """
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
@@ -53,6 +53,9 @@ def clean_environment(home: Path, device: str, single_threaded: bool) -> dict[st
     if kind == "cuda" and number.isdigit():
         visible = [entry.strip() for entry in kept.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
         kept["CUDA_VISIBLE_DEVICES"] = visible[int(number)] if int(number) < len(visible) else number
+    elif kind == "cpu":
+        # Where there is a GPU, nothing that is judged without it may find it.
+        kept["CUDA_VISIBLE_DEVICES"] = ""
     return kept | private_folders(home)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from engine.judging.evaluator import Evaluator
+from engine.judging.processes import clean_environment
 from engine.judging.second_opinion import LIGHT, OUTSIDE, THREADS, joined, settings_for, small_task
 from engine.judging.settings import JudgeSettings
 from engine.records import Case, CaseResult, Check, Evaluation, Measurement, MeasurementKind, Verdict
@@ -82,6 +84,15 @@ def test_only_cases_with_a_small_form_are_asked() -> None:
     assert small is not None
     assert [case.name for case in small.cases] == ["both"]
     assert small_task(make_task(SCALE_TASK)) is None
+
+
+def test_what_is_judged_without_a_gpu_sees_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    seen = {
+        device: clean_environment(tmp_path, device, single_threaded=True)["CUDA_VISIBLE_DEVICES"]
+        for device in ("cpu", "auto", "cuda:1")
+    }
+    assert seen == {"cpu": "", "auto": "3,5", "cuda:1": "5"}
 
 
 async def test_the_interpreter_judges_beside_and_gives_no_time(cpu_settings: JudgeSettings) -> None:
