@@ -424,7 +424,8 @@ def _captured(call: timing.Call, sets: int) -> timing.Call:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        words = f"cannot be captured as a CUDA graph, which --time graph asks for: {type(error).__name__}: {error}"
+        why = f"{type(error).__name__}: {error}"
+        words = f"its calls cannot be captured as a CUDA graph, which --time graph asks for: {why}"
         raise CandidateProblem("runtime_error", words) from error
 
 

@@ -204,6 +204,7 @@ async def test_timing_waits_for_another_search_and_says_so(judge: Evaluator) -> 
     assert evaluation.stage_seconds["waiting"] > 0.5
 
 
+@pytest.mark.slow
 async def test_what_an_earlier_run_found_is_taken_over_while_eager_agrees(stand_in_gpu: None) -> None:
     asked: list[Mapping[str, str]] = []
     eager_us, ratio = 6000.0, 0.123
