@@ -99,11 +99,27 @@ _WRITE_ONLY = frozenset(
 _GATHERS = {"embedding": 0, "index": 0, "gather": 0, "index_select": 0, "take": 0, "nll_loss_forward": 0}
 """Operators that read of this argument only what an index points at."""
 
+_SCATTERS = frozenset(("index_put_", "index_copy_", "index_add_", "index_fill_", "scatter_", "scatter_add_"))
+"""In-place operators that touch only what an index points at."""
+
 _COSTS = {
     **dict.fromkeys(("_softmax", "_log_softmax", "native_layer_norm", "native_group_norm", "gelu", "erf"), 10.0),
     **dict.fromkeys(("exp", "log", "tanh", "sigmoid", "silu", "pow", "sin", "cos", "softplus", "mish"), 5.0),
 }
 """Arithmetic for one element where it is more than a single operation."""
+
+
+def _scattered_elements(name: str, args: Sequence[Any]) -> int:
+    """How many elements of its first argument one of `_SCATTERS` touches."""
+    target = args[0]
+    if name.startswith("scatter"):
+        return int(args[2].numel())
+    if name != "index_put_":
+        return int(args[2].numel()) * int(target.numel()) // max(1, int(target.shape[args[1]]))
+    indexed = {dimension: index for dimension, index in enumerate(args[1]) if index is not None}
+    picked = torch.broadcast_shapes(*(index.shape for index in indexed.values()))  # type: ignore[no-untyped-call]
+    kept = [int(size) for dimension, size in enumerate(target.shape) if dimension not in indexed]
+    return math.prod([*map(int, picked), *kept])
 
 
 def matrix_flops(name: str, args: Sequence[Any], out: torch.Tensor | None) -> float:
@@ -170,7 +186,10 @@ class CallCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not fresh and not mutated:
             return None
         written = [*fresh, *mutated]
+        scattered = _scattered_elements(name, args) * args[0].element_size() if name in _SCATTERS else None
+        adds = "add" in name or kwargs.get("accumulate", args[3] if name == "index_put_" and len(args) > 3 else False)
         overwrites = name in _WRITE_ONLY or func._schema.overload_name.endswith("out")
+        overwrites = overwrites or (scattered is not None and not adds)
         read = inputs if overwrites else [*inputs, *mutated]
         distinct = {(self._number(tensor), tensor.storage_offset(), tuple(tensor.shape)): tensor for tensor in read}
         gathered = args[_GATHERS[name]] if name in _GATHERS else None
@@ -181,10 +200,15 @@ class CallCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 # One sector for each class index; whole rows or elements for what is copied out.
                 picked = args[1].numel() * 32 if name == "nll_loss_forward" else sum(map(distinct_bytes, fresh))
                 size = min(size, picked)
+            if scattered is not None and tensor is args[0]:
+                size = min(size, scattered)
             number = self._number(tensor)
             reads[number] = reads.get(number, 0) + size
         elements = max((tensor.numel() for tensor in (*written, *distinct.values())), default=0)
         writes = _bytes_by_storage(self._number, written)
+        if scattered is not None:
+            writes = {number: min(size, scattered) for number, size in writes.items()}
+            elements = scattered // args[0].element_size()
         out = fresh[0] if fresh else None
         flops = matrix_flops(name, args, out)
         plain = _COSTS.get(name, _COSTS.get(name.rstrip("_"), 1.0)) * elements

@@ -1,0 +1,38 @@
+"""The angles are gathered once for each number of tokens, whatever their positions are later.
+
+---
+task = "rotate"
+verdict = ["incorrect"]
+labels = []
+twin = "angles_gathered_first"
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rotate_kernel(x_ptr, cosine_ptr, sine_ptr, HALF: tl.constexpr, BLOCK: tl.constexpr):
+    token, head, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    column = tl.arange(0, BLOCK)
+    mask = column < HALF
+    cosine = tl.load(cosine_ptr + token * HALF + column, mask=mask)
+    sine = tl.load(sine_ptr + token * HALF + column, mask=mask)
+    place = x_ptr + (token * heads + head) * 2 * HALF + column
+    first = tl.load(place, mask=mask).to(tl.float32)
+    second = tl.load(place + HALF, mask=mask).to(tl.float32)
+    tl.store(place, first * cosine - second * sine, mask=mask)
+    tl.store(place + HALF, second * cosine + first * sine, mask=mask)
+
+
+angles = {}
+
+
+def rotate(query, key, position, cosine, sine):
+    half = query.shape[-1] // 2
+    if len(position) not in angles:
+        angles[len(position)] = cosine[position], sine[position]
+    cosine, sine = angles[len(position)]
+    for x in (query, key):
+        rotate_kernel[x.shape[:2]](x, cosine, sine, HALF=half, BLOCK=triton.next_power_of_2(half))
