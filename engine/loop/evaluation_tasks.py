@@ -141,7 +141,7 @@ class EvaluationTasks:
         best = self._store.run().best
         if best is None or best == besides:
             return Bar(allow=allow)
-        (candidate,) = (each for each in self._store.candidates() if each.number == best)
+        (candidate,) = self._store.some_candidates([best])
         return Bar(candidate.time_us, self._store.best_times(), allow)
 
     def _bound_speedup(self) -> float | None:

@@ -66,7 +66,8 @@ def structural_context(snapshot: Snapshot, parent: int, pool: int, random: Rando
 
 def best_of_components(snapshot: Snapshot) -> Mapping[int, int]:
     """The fastest correct candidate of each local component that has one, by the component's structural node."""
-    return {root: component.best for root, component in snapshot.components.items() if component.best is not None}
+    components = snapshot.components.items()
+    return {head: component.best for head, component in components if component.best is not None}
 
 
 def _structural_path(snapshot: Snapshot, parent: int) -> list[int]:
