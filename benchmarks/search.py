@@ -147,7 +147,7 @@ class Grower:
                 kernel = self.kernel(ProposalRequest(number, parent, choice.step, Random(0)))
                 proposals.take_answer(
                     connection, run, number, source_of(number, kernel), f"idea {number}", None,
-                    gated=False, tried=(), novelty=0.5,
+                    gated=False, tried=(), novelty=0.5, structure=None,
                 )  # fmt: skip
                 evaluations.claim(connection, run, self.store.epoch, number)
                 speedup = self.landscape.speedup(kernel)

@@ -46,6 +46,7 @@ class EvaluationTasks:
         self._settings = settings
         self._running: dict[int, tuple[asyncio.Task[None], Judge]] = {}
         self._faults = 0
+        self._fingerprints: set[str] | None = None
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -89,10 +90,9 @@ class EvaluationTasks:
         source = self._store.source(number)
         try:
             # A person who wants a candidate judged again wants its time.
-            known = () if again else self._store.fingerprints(besides=number)
             evaluation = await judge.evaluate(
                 source,
-                known=known,
+                known=() if again else self._timed(),
                 bar=self._bar(besides=number),
                 on_waiting=lambda what: self._store.device_awaited(number, what),
             )
@@ -116,7 +116,18 @@ class EvaluationTasks:
         self._faults = 0
         speedup = evaluation.speedup.get("eager")
         value = reward(evaluation.verdict, speedup, self._bound_speedup(), self._settings.policy.reward)
-        self._store.evaluated(number, evaluation, speedup, value)
+        kept = self._store.evaluated(number, evaluation, speedup, value)
+        if again:
+            # It may have lost the time that its code was known by.
+            self._fingerprints = None
+        elif kept and evaluation.correct and evaluation.time_us is not None and evaluation.fingerprint:
+            self._timed().add(evaluation.fingerprint)
+
+    def _timed(self) -> set[str]:
+        """The fingerprints of the candidates that have a time."""
+        if self._fingerprints is None:
+            self._fingerprints = self._store.fingerprints()
+        return self._fingerprints
 
     def _machine_failed(self, number: int, evaluation: Evaluation, again: bool) -> None:
         """Tries again a few times, then lets the candidate be; ends the search if that happens again and again."""

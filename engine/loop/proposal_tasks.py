@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 from engine.loop.picture import Picture
-from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposed, Proposer, ProposerUnavailable
+from engine.proposing.proposer import ProposalFailed, ProposalRequest, Proposer, ProposerUnavailable
 from engine.records import Candidate, CandidateState, Gate, Step
 from engine.search.choice import generator
 from engine.search.novelty import Structure, novelty, structure_of
@@ -22,7 +23,7 @@ class ProposalTasks:
         self._settings = settings
         self._picture = picture
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._structures: dict[int, Structure] = {}
+        self._tried: list[Structure] | None = None
         self.unavailable = ""
 
     @property
@@ -55,6 +56,8 @@ class ProposalTasks:
             return
         gate = self._settings.gate
         gated = gate is Gate.ALL or (gate is Gate.STRUCTURAL and request.step is Step.STRUCTURAL)
+        # Edits are not asked to be new in structure.
+        structure = structure_of(proposed.source) if request.step is Step.STRUCTURAL else None
         self._store.proposed(
             request.number,
             proposed.source,
@@ -62,29 +65,18 @@ class ProposalTasks:
             proposed.recipe,
             gated,
             tried=proposed.tried,
-            novelty=self._novelty(request, proposed),
+            novelty=self._novelty(structure) if structure else None,
+            structure=json.dumps(structure, sort_keys=True) if structure else None,
         )
 
-    def _novelty(self, request: ProposalRequest, proposed: Proposed) -> float | None:
-        """How far a new structure is from those that the run holds; edits have none."""
-        if request.step is not Step.STRUCTURAL:
-            return None
-        held = [
-            self._structure(number)
-            for number, node in self._picture.snapshot.nodes.items()
-            if node.step is Step.STRUCTURAL and number != request.number
-        ]
-        return novelty(structure_of(proposed.source), [structure for structure in held if structure])
-
-    def _structure(self, number: int) -> Structure:
-        """The structure of a candidate, worked out once; empty while it has no text."""
-        known = self._structures.get(number)
-        if known is None:
-            source = self._store.source(number)
-            known = structure_of(source)
-            if source:
-                self._structures[number] = known
-        return known
+    def _novelty(self, structure: Structure) -> float:
+        """How far a new structure is from all that the run has tried."""
+        if self._tried is None:
+            self._tried = [json.loads(text) for text in self._store.structures()]
+        found = novelty(structure, self._tried)
+        if found:
+            self._tried.append(structure)
+        return found
 
     def collect(self) -> None:
         """Lets go of finished work; what went wrong in it ends the engine."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 Structure = Mapping[str, int]
 """What a text does, each thing with how often it does it."""
 
 _NESTING = (ast.For, ast.While, ast.If)
+_TELLING = (ast.BinOp, ast.Compare, ast.Call)
+_SKIPPED = (ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant, ast.expr_context, ast.operator)
 _LANGUAGE = ("tl", "triton.language", "language")
 _LIBRARIES = ("torch", "F", "nn", "math", "libdevice", *_LANGUAGE)
 
@@ -25,17 +27,26 @@ def structure_of(source: str) -> Structure:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    kernels = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef) and _is_kernel(node)}
+    functions = list(_functions(module.body))
+    kernels = frozenset(function.name for function in functions if _is_kernel(function))
     found: Counter[str] = Counter()
-    for node in ast.walk(module):
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        if node.name in kernels:
+    for function in functions:
+        if function.name in kernels:
             found["kernel"] += 1
-            found.update(f"kernel {feature}" for feature in _features(node.body, "", kernels))
-        elif node.name != "__init__":
-            found.update(f"host {feature}" for feature in _features(node.body, "", kernels))
-    return found
+            found.update(f"kernel {feature}" for feature in _features(function.body, kernels))
+        elif function.name != "__init__":
+            found.update(f"host {feature}" for feature in _features(function.body, kernels))
+    return dict(found)
+
+
+def _functions(body: Iterable[ast.AST]) -> Iterator[ast.FunctionDef]:
+    """The functions of a module and of its classes."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            yield node
+            yield from _functions(node.body)
+        elif isinstance(node, (ast.ClassDef, ast.If, ast.Try)):
+            yield from _functions(node.body)
 
 
 def distance(one: Structure, other: Structure) -> float:
@@ -56,20 +67,24 @@ def _is_kernel(function: ast.FunctionDef) -> bool:
     return any(_dotted(decorator).rpartition(".")[2] == "jit" for decorator in function.decorator_list)
 
 
-def _features(body: Iterable[ast.AST], inside: str, kernels: set[str]) -> Iterator[str]:
-    for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda)):
+def _features(body: Iterable[ast.AST], kernels: Collection[str]) -> Iterator[str]:
+    """What the statements of a function do, each thing with the loops and branches that it stands in."""
+    waiting: list[tuple[object, str]] = [(node, "") for node in body]
+    while waiting:
+        node, inside = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend((each, inside) for each in node)
+        if not isinstance(node, ast.AST) or isinstance(node, _SKIPPED):
             continue
-        here = inside
         if isinstance(node, _NESTING):
-            here = f"{inside}{type(node).__name__}/"
-            yield here
-        else:
+            inside = f"{inside}{type(node).__name__}/"
+            yield inside
+        elif isinstance(node, _TELLING):
             yield from (inside + name for name in _names(node, kernels))
-        yield from _features(ast.iter_child_nodes(node), here, kernels)
+        waiting.extend((getattr(node, name, None), inside) for name in node._fields)
 
 
-def _names(node: ast.AST, kernels: set[str]) -> Iterator[str]:
+def _names(node: ast.AST, kernels: Collection[str]) -> Iterator[str]:
     """What a node does by itself."""
     if isinstance(node, ast.BinOp):
         yield type(node.op).__name__

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from engine.records import Candidate, CandidateState, ProposerKind, Step, Verdict
 from engine.settings import PolicySettings
@@ -158,15 +157,15 @@ class _Change:
         for number, _ in news:
             self._touch(number)
         after = Snapshot(
-            nodes=MappingProxyType(self._nodes),
+            nodes=self._nodes,
             exhausted=self._before.exhausted | news,
             steps=self._before.steps,
             asked=asked,
             start=self._before.start,
-            children=MappingProxyType(self._children),
+            children=self._children,
             statistics=(statistics := dict(self._before.statistics)),
-            components=MappingProxyType(self._components()),
-            component_of=MappingProxyType(self._component_of),
+            components=self._components(),
+            component_of=self._component_of,
         )
         # A child's number is higher than its parent's: from the highest down, what is below is always known.
         for number in sorted(self._dirty, reverse=True):

@@ -87,20 +87,22 @@ def keep_verdict(
 def _twin(connection: sqlite3.Connection, run: int, number: int, evaluation: Evaluation) -> int | None:
     if not (evaluation.correct and evaluation.fingerprint):
         return None
+    # SQLite would walk the whole run in the order of its numbers, to find the lowest one first.
     row = connection.execute(
-        "SELECT min(number) FROM candidates WHERE run = ? AND fingerprint = ? AND number != ?"
+        "SELECT min(number) FROM candidates INDEXED BY candidates_by_fingerprint"
+        " WHERE run = ? AND fingerprint = ? AND number != ?"
         " AND verdict = ? AND state = ?",
         (run, evaluation.fingerprint, number, Verdict.CORRECT, CandidateState.EVALUATED),
     ).fetchone()
     return None if row[0] is None else int(row[0])
 
 
-def fingerprints(connection: sqlite3.Connection, run: int, besides: int) -> set[str]:
-    """The fingerprints that `evaluated` would find a timed twin for, if `besides` had them."""
+def fingerprints(connection: sqlite3.Connection, run: int) -> set[str]:
+    """The fingerprints that a candidate would be the timed twin of another by."""
     rows = connection.execute(
-        "SELECT DISTINCT fingerprint FROM candidates WHERE run = ? AND number != ? AND fingerprint IS NOT NULL"
+        "SELECT DISTINCT fingerprint FROM candidates WHERE run = ? AND fingerprint IS NOT NULL"
         " AND time_us IS NOT NULL AND verdict = ? AND state = ?",
-        (run, besides, Verdict.CORRECT, CandidateState.EVALUATED),
+        (run, Verdict.CORRECT, CandidateState.EVALUATED),
     )
     return {row[0] for row in rows}
 

@@ -326,6 +326,12 @@ def m005_baselines_taken_over(db: Database) -> None:
     _execute(db, "ALTER TABLE baselines ADD COLUMN detail TEXT NOT NULL DEFAULT '{}';\n")
 
 
+@MIGRATIONS()
+def m006_structures(db: Database) -> None:
+    """Adds what a structural candidate does, so that the next one can be told from all of them."""
+    _execute(db, "ALTER TABLE candidates ADD COLUMN structure_hash TEXT REFERENCES texts(hash);\n")
+
+
 def _execute(db: Database, statements: str) -> None:
     for statement in statements.split(";\n"):
         if statement.strip():

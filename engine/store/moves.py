@@ -60,7 +60,7 @@ def ended_reason(state: RunState) -> str:
 def bring_back(connection: sqlite3.Connection, run: int, numbers: Iterable[int], reasons: Iterable[str]) -> list[int]:
     """Lets abandoned work wait again if it was abandoned for one of some reasons and has a source."""
     rows = connection.execute(
-        "SELECT candidates.number, approved FROM candidates JOIN json_each(?) AS wanted"
+        "SELECT candidates.number, approved FROM json_each(?) AS wanted CROSS JOIN candidates"
         " ON candidates.run = ? AND candidates.number = wanted.value WHERE state = ? AND NOT pruned"
         f" AND reason IN ({marks(reasons)}) AND source_hash IS NOT NULL ORDER BY number",
         (str(list(numbers)), run, CandidateState.ABANDONED),

@@ -12,7 +12,7 @@ from engine.events import CandidateAdded
 from engine.records import CandidateState, ProposerKind, Step
 from engine.store.journal import record
 from engine.store.moves import move
-from engine.store.rows import put_text
+from engine.store.rows import get_text, put_text
 
 
 def add(
@@ -83,6 +83,7 @@ def take_answer(
     gated: bool,
     tried: Sequence[Mapping[str, Any]],
     novelty: float | None,
+    structure: str | None,
 ) -> CandidateState:
     """Takes a proposer's answer; returns the state that the candidate is in afterwards.
 
@@ -116,9 +117,18 @@ def take_answer(
         row = connection.execute("SELECT state FROM candidates WHERE run = ? AND number = ?", (run, number)).fetchone()
         return CandidateState(row[0])
     connection.execute(
-        "UPDATE candidates SET source_hash = ?, idea = ?, duplicate_of = ?, approved = ?, novelty = ?"
-        " WHERE run = ? AND number = ?",
-        (source_hash, idea, twin, not gated, novelty, run, number),
+        "UPDATE candidates SET source_hash = ?, idea = ?, duplicate_of = ?, approved = ?, novelty = ?,"
+        " structure_hash = ? WHERE run = ? AND number = ?",
+        (
+            source_hash,
+            idea,
+            twin,
+            not gated,
+            novelty,
+            put_text(connection, structure, packed=True) if structure is not None else None,
+            run,
+            number,
+        ),
     )
     return state
 
@@ -151,6 +161,14 @@ def tried_recipes(connection: sqlite3.Connection, run: int) -> list[Mapping[str,
         (run,),
     )
     return [recipe for row in rows for recipe in json.loads(row[0])]
+
+
+def structures(connection: sqlite3.Connection, run: int) -> list[str]:
+    """What the structural candidates of a run do, each different one once."""
+    rows = connection.execute(
+        "SELECT DISTINCT structure_hash FROM candidates WHERE run = ? AND structure_hash IS NOT NULL", (run,)
+    ).fetchall()
+    return [get_text(connection, row[0]) or "" for row in rows]
 
 
 def why(connection: sqlite3.Connection, run: int, number: int) -> Mapping[str, Any]:

@@ -247,7 +247,7 @@ class RunStore:
     def some_candidates(self, numbers: Sequence[int]) -> list[Candidate]:
         """The candidates with some numbers, in their order."""
         rows = self._connection.execute(
-            "SELECT candidates.* FROM json_each(?) AS wanted JOIN candidates"
+            "SELECT candidates.* FROM json_each(?) AS wanted CROSS JOIN candidates"
             " ON candidates.run = ? AND candidates.number = wanted.value ORDER BY number",
             (json.dumps(list(numbers)), self.run_id),
         )
@@ -287,6 +287,10 @@ class RunStore:
         """The recipes that proposers tried and could not write."""
         return proposals.tried_recipes(self._connection, self.run_id)
 
+    def structures(self) -> list[str]:
+        """What the run's structural candidates do, each different one once, as it was handed to `proposed`."""
+        return proposals.structures(self._connection, self.run_id)
+
     def why(self, number: int) -> Mapping[str, Any]:
         """Why a candidate was asked for, as it was written down before it was."""
         return proposals.why(self._connection, self.run_id, number)
@@ -315,6 +319,7 @@ class RunStore:
         *,
         tried: Sequence[Mapping[str, Any]] = (),
         novelty: float | None = None,
+        structure: str | None = None,
     ) -> CandidateState:
         """Takes a proposer's answer; a text that the run already has makes the candidate a duplicate.
 
@@ -323,7 +328,16 @@ class RunStore:
         """
         with self._write() as connection:
             return proposals.take_answer(
-                connection, self.run_id, number, source, idea, recipe, gated=gated, tried=tried, novelty=novelty
+                connection,
+                self.run_id,
+                number,
+                source,
+                idea,
+                recipe,
+                gated=gated,
+                tried=tried,
+                novelty=novelty,
+                structure=structure,
             )
 
     def proposal_failed(self, number: int, reason: str, tried: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -348,9 +362,9 @@ class RunStore:
         ).fetchone()
         return int(row[0])
 
-    def fingerprints(self, besides: int) -> set[str]:
-        """What the timed candidates besides one compile to; what compiles to one of these is its duplicate."""
-        return evaluations.fingerprints(self._connection, self.run_id, besides)
+    def fingerprints(self) -> set[str]:
+        """The fingerprints of the candidates that have a time: what runs the same code needs none."""
+        return evaluations.fingerprints(self._connection, self.run_id)
 
     def requeue(self, number: int, reason: str) -> None:
         """Puts a candidate back whose evaluation failed through no fault of its own."""
