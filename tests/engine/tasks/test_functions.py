@@ -147,3 +147,12 @@ def test_values_stay_in_their_domain_however_they_are_varied(domain: Domain, dty
         assert inside(domain.varied(values, change)), change
     varied = [change for change in ("enlarged", "diminished") if not torch.equal(domain.varied(values, change), values)]
     assert len(varied) == (2 if dtype.is_floating_point else 0)
+
+
+def test_the_documented_example_is_a_task() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
+    source = page.partition("```python\n")[2].partition("```")[0]
+    for case in read_task(source, "example.py").cases:
+        module = load_module(source, {**case.overrides, **case.small_overrides}, "task")
+        arguments = module.get_inputs()
+        assert module.Model()(*arguments).shape == arguments[0].shape
