@@ -6,11 +6,16 @@ import os
 import shutil
 
 import pytest
+from hypothesis import settings
 
 from tests.engine.judging.corpus import OUTCOME, table
 
 # Runs that tests start are settled by this; tests that need a GPU name it.
 os.environ["KERNELGROVE_DEVICE"] = "cpu"
+
+# No deadline, since the machine may be busy; the same examples each time, since a test must not fail by chance.
+settings.register_profile("ours", deadline=None, derandomize=True, database=None)
+settings.load_profile("ours")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

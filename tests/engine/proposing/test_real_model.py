@@ -44,7 +44,10 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
+        # The judge needs the other half of the machine; threads that wait for a core make the server crawl.
+        threads = str(max(1, (os.cpu_count() or 2) // 2))
         command = [python, "-m", "llama_cpp.server", "--model", model, "--model_alias", MODEL, "--host", "127.0.0.1"]
+        command += ["--n_threads", threads, "--n_threads_batch", threads]
         with (tmp_path / "server.log").open("wb") as log:
             started.append(
                 subprocess.Popen([*command, "--port", str(port), "--n_ctx", str(context)], stdout=log, stderr=log)
@@ -70,7 +73,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 def search(db: Path, url: str, **llm: object) -> list[Candidate]:
     """A short search on a small task, to its end."""
     values = {"model": MODEL, "base_url": url, "prompt_tokens": 2500, "max_output_tokens": 500, "deadline": 240, **llm}
-    settings = RunSettings.model_validate({"budget": 8, "proposer": "llm", "llm": values, "seed": 1})
+    settings = RunSettings.model_validate({"budget": 6, "proposer": "llm", "llm": values, "seed": 1})
     run = start_run(db, find_task("softmax"), settings)
     with Reader(db) as reader:
         overview = reader.run(run)
