@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
+import sqlite3
 import sys
 import traceback
 from collections.abc import Awaitable, Sequence
@@ -62,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return asyncio.run(_work(store))
     finally:
-        store.release()
+        # Where nothing can be written the lease stays; it ends with this process all the same.
+        with contextlib.suppress(sqlite3.Error):
+            store.release()
 
 
 async def _work(store: RunStore) -> int:
@@ -92,7 +96,10 @@ def _outcome(store: RunStore, results: Sequence[BaseException | None]) -> int:
     if problem is not None:
         traceback.print_exception(problem, file=sys.stderr)
         asked_wrongly = isinstance(problem, (TaskError, SettingsError, SkillError))
-        store.set_state(RunState.FAILED, _plain(problem), ended_by="task" if asked_wrongly else "machine")
+        try:
+            store.set_state(RunState.FAILED, _plain(problem), ended_by="task" if asked_wrongly else "machine")
+        except sqlite3.Error:
+            _complain(_plain(problem), 3)
         return 2 if asked_wrongly else 3
     return 0
 
@@ -219,6 +226,8 @@ def facts_document(facts: TaskFacts) -> dict[str, Any]:
 def _plain(problem: Exception) -> str:
     if isinstance(problem, (TaskError, MachineError, SettingsError, SkillError, LoweringError, StoreError)):
         return str(problem)
+    if isinstance(problem, sqlite3.OperationalError):
+        return f"the database cannot be written ({problem}); make room for it, then let the run go on"
     return f"the engine failed: {type(problem).__name__}: {problem}"
 
 
