@@ -7,20 +7,25 @@ allocated here: sizes are counted on tensors without memory.
 from __future__ import annotations
 
 import ast
+import contextlib
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from engine.tasks.functions import as_model
 from engine.tasks.opening import load_module
 
-MOST_INPUTS, MOST_WEIGHTS = 1 << 18, 1 << 26
-"""How many elements inputs and weights of a scaled form may have, about."""
+MOST_ELEMENTS, MOST_WEIGHTS = 1 << 20, 1 << 26
+"""How many elements inputs and outputs together, and weights, of a scaled form may have, about."""
 
-_LEAST_ROWS, _LEAST_SIZE, _LEAST_WIDTH = 8, 24, 512
-"""What the leading dimension, other sizes of inputs, and sizes of weights are not divided below."""
+_LEAST_ROWS, _LEAST_WIDTH = 8, 512
+"""What the leading dimension and sizes of weights are not divided below."""
+
+_LEAST_SIZES = (12, 32)
+"""What other sizes of inputs are not divided below, at first and where the reference needs more."""
 
 Constants = dict[str, Any]
 Count = Callable[[types.ModuleType], int]
@@ -59,10 +64,13 @@ def scaled_sources(source: str, overrides: Mapping[str, Any]) -> Iterator[str]:
         return values
 
     narrow = divided(shared, dict.fromkeys(shared, _LEAST_WIDTH), _weights, MOST_WEIGHTS)
-    small = divided(free, {n: _LEAST_ROWS if n in rows else _LEAST_SIZE for n in free}, _input_elements, MOST_INPUTS)
+    small = [
+        divided(free, {name: _LEAST_ROWS if name in rows else least for name in free}, _elements, MOST_ELEMENTS)
+        for least in _LEAST_SIZES
+    ]
     few = {name: min(free[name], _LEAST_ROWS) for name in rows}
-    texts = [with_constants(plain, values) for values in ({**small, **narrow}, {**few, **narrow}, narrow, {})]
-    yield from dict.fromkeys(texts)
+    forms = [*({**form, **narrow} for form in (*small, few)), narrow, {}]
+    yield from dict.fromkeys(with_constants(plain, values) for values in forms)
 
 
 def with_constants(source: str, values: Mapping[str, Any]) -> str:
@@ -114,15 +122,25 @@ def _on_meta(source: str, values: Mapping[str, Any], count: Count) -> int:
 
 
 def _tensors(module: types.ModuleType) -> list[torch.Tensor]:
-    return [value for value in module.get_inputs() if isinstance(value, torch.Tensor)]
+    return [value for value in tree_leaves(module.get_inputs()) if isinstance(value, torch.Tensor)]
 
 
-def _input_elements(module: types.ModuleType) -> int:
-    return sum(tensor.numel() for tensor in _tensors(module))
+def _model(module: types.ModuleType) -> torch.nn.Module:
+    model: torch.nn.Module = module.Model(*getattr(module, "get_init_inputs", list)())
+    return model
+
+
+def _elements(module: types.ModuleType) -> int:
+    """The elements of inputs and outputs; of inputs alone where the reference needs real values to run."""
+    inputs = module.get_inputs()
+    results: object = None
+    with contextlib.suppress(Exception), torch.no_grad():
+        results = _model(module)(*inputs)
+    return sum(tensor.numel() for tensor in tree_leaves([inputs, results]) if isinstance(tensor, torch.Tensor))
 
 
 def _weights(module: types.ModuleType) -> int:
-    model = module.Model(*getattr(module, "get_init_inputs", list)())
+    model = _model(module)
     return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
 
 

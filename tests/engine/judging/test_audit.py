@@ -97,7 +97,7 @@ def test_without_a_small_form_sizes_are_divided_as_far_as_the_reference_runs() -
     huge = f"{HEAD}        return x\n{TAIL}".replace("rows, width = 64, 256", "rows, width = 1 << 22, 1 << 15")
     first = load_module(next(scaled_sources(huge, {})), {}, "task")
     (x,) = first.get_inputs()
-    assert x.shape[0] == 8 and x.shape[1] ** 2 <= 1 << 26
+    assert 8 <= x.shape[0] <= 64 and x.shape[1] ** 2 <= 1 << 26
     assert first.get_init_inputs() == [x.shape[1]], "weights follow the constants that they share with inputs"
     odd = huge.replace("x = self.linear(x)", "x = self.linear(x)[: 1 << 22].view(-1, 1024, width)[0]").replace(
         "1 << 15", "64"
