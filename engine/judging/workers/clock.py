@@ -7,6 +7,7 @@ Candidate and baselines share precision flags, mode and cache state.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,8 @@ from engine.judging.ratios import Ratio
 from engine.judging.settings import JudgeSettings
 from engine.judging.statistics import interval_95, median
 from engine.judging.workers import autotuning
-from engine.judging.workers.answerer import Answerer, Fault
-from engine.judging.workers.baselines import MIN_ITERATIONS, Baselines, Compared, mutated, prepare
+from engine.judging.workers.answerer import Answerer, Fault, Gone
+from engine.judging.workers.baselines import MIN_ITERATIONS, Baselines, Compared, Process, mutated, prepare
 from engine.judging.workers.contents import Contents, sets_of
 from engine.judging.workers.device_lock import DeviceLock, Waiting
 from engine.judging.workers.device_state import watching
@@ -41,6 +42,11 @@ NEAR_BEST = 1.02
 
 CONTRADICTION, SLACK_US = 2.0, 50.0
 """A reported time is contradicted when the wall clock finds it longer by this factor and this much more."""
+
+_UNFLUSHED, _FLUSH_SLACK_US = 0.6, 10.0
+"""A flush is missing where what surrounds calls takes less than this share of the reference's, and so much less."""
+
+_EMPTY_CALLS, _TRIES = 64, 3
 
 CANDIDATE, REFERENCE = "candidate", "eager"
 
@@ -121,6 +127,7 @@ class Clock:
         self._contents = contents
         self._device = device
         self._order = random.Random(settings.seed)
+        self._flush_us: float | None = None
 
     def measure(self, contender: Contender, waiting: Waiting, alone: Callable[[], None]) -> Measured:
         """Times a candidate.
@@ -185,7 +192,9 @@ class Clock:
         if contender.best_us is not None and rounds.time_us(CANDIDATE) < NEAR_BEST * contender.best_us:
             iterations = most
             rounds.play(FULL)
-        wall_us = self._slope(answerer, iterations)
+        empty_us = self._slope(answerer, max(iterations, _EMPTY_CALLS), calls=False)
+        wall_us = self._slope(answerer, iterations, calls=True) - max(empty_us, 0.0)
+        self._check_flush(answerer, empty_us, eager)
         time_us = rounds.time_us(CANDIDATE)
         if wall_us > CONTRADICTION * time_us + SLACK_US:
             reason = f"it reports {time_us:.4g} us a call, the judge's own clock finds {wall_us:.4g} us"
@@ -227,15 +236,34 @@ class Clock:
             },
         )
 
-    def _slope(self, answerer: Answerer, iterations: int) -> float:
-        """Microseconds of one call by the judge's own clock: the slope over two counts, less that of empty blocks."""
+    def _slope(self, answerer: Answerer, iterations: int, calls: bool) -> float:
+        """Microseconds of one call, or of what surrounds one, by the judge's own clock: the slope over two counts."""
         few, many = max(iterations // 4, 2), max(iterations, 8)
-        slopes = {}
-        for calls in (True, False):
-            walls = []
-            for count in (few, many):
-                start = time.perf_counter()
-                answerer.block(count, calls=calls)
-                walls.append(time.perf_counter() - start)
-            slopes[calls] = (walls[1] - walls[0]) / (many - few) * 1e6
-        return slopes[True] - max(slopes[False], 0.0)
+        walls = []
+        for count in (few, many):
+            start = time.perf_counter()
+            answerer.block(count, calls=calls)
+            walls.append(time.perf_counter() - start)
+        return (walls[1] - walls[0]) / (many - few) * 1e6
+
+    def _check_flush(self, answerer: Answerer, empty_us: float, eager: Process) -> None:
+        """Raises Fault where what surrounds a candidate's calls takes far less than what surrounds the reference's.
+
+        A busy host makes either look longer or shorter: the least of several counts for the reference, the most for
+        the candidate.
+        """
+        if self._settings.cache != "cold":
+            return
+        if self._flush_us is None:
+            with contextlib.suppress(Gone):
+                self._flush_us = min(self._slope(eager.answerer, _EMPTY_CALLS, calls=False) for _ in range(_TRIES))
+        least_us = _UNFLUSHED * (self._flush_us or 0.0) - _FLUSH_SLACK_US
+        tries = 0
+        while empty_us < least_us:
+            if tries == _TRIES:
+                reason = (
+                    f"between its calls the cache is not flushed: {empty_us:.3g} us where that takes {least_us:.3g}"
+                )
+                raise Fault("tampered", reason)
+            empty_us = max(empty_us, self._slope(answerer, _EMPTY_CALLS, calls=False))
+            tries += 1
