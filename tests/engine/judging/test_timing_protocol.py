@@ -140,6 +140,7 @@ async def test_speedups_come_with_intervals_and_a_word(judge: Evaluator) -> None
 
 async def test_the_reference_is_not_faster_than_itself(judge: Evaluator) -> None:
     evaluation = await judge.evaluate(candidate("0.003", "0.006"), bar=ANYTHING_GOES)
+    assert evaluation.correct, evaluation.reason
     assert evaluation.standing["eager"] == "same"
 
 
