@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from engine.judging.evaluator import Evaluator
 from engine.judging.facts import MachineError, TaskFacts
+from engine.judging.ratios import Ratio, weighted
 from engine.judging.settings import JudgeSettings
 from engine.loop.event_command import EventCommand
 from engine.loop.proposers import ProposerParts
@@ -215,11 +216,17 @@ def keep_facts(store: RunStore, facts: TaskFacts) -> None:
 
 
 def facts_document(facts: TaskFacts) -> dict[str, Any]:
-    """What the judge found, as a run keeps it; `baselines` are the first case's, the bound among them."""
-    case = facts.cases[0]
-    baselines = dict(case.baselines)
-    if case.bound_us is not None:
-        baselines["bound"] = case.bound_us
+    """What the judge found, as a run keeps it.
+
+    Its `baselines`, the bound among them, are those of all cases: weighted geometric means, as a candidate's time is.
+    """
+    known = [dict(case.baselines) | ({"bound": case.bound_us} if case.bound_us else {}) for case in facts.cases]
+    weights = [case.weight for case in facts.cases]
+    baselines = {
+        name: weighted([(weight, Ratio(times[name])) for weight, times in zip(weights, known, strict=True)]).value
+        for name in known[0]
+        if all(name in times for times in known)
+    }
     return {**asdict(facts), "kind": str(facts.kind), "baselines": baselines}
 
 

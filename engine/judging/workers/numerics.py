@@ -72,8 +72,10 @@ def tensor_distance(output: torch.Tensor, own: torch.Tensor, exact: torch.Tensor
     if own.dtype.is_complex:
         output, own, exact = torch.view_as_real(output), torch.view_as_real(own), torch.view_as_real(exact)
     official, paper = _gates(output, own)
-    # Where the reference itself overflows at its own dtype, the candidate may follow it or the truth.
+    # Where the reference itself overflows at its own dtype, the candidate may follow it or the truth; where only
+    # double precision is not finite, it must follow the reference.
     settled = torch.isfinite(own)
+    exact = torch.where(torch.isfinite(exact) | ~settled, exact, own.to(exact.dtype))
     special = ~settled & ~torch.isfinite(exact)
     same = (output == own) | (torch.isnan(output) & torch.isnan(own))
     astray = int((special & ~same).sum())

@@ -9,7 +9,7 @@ import torch
 
 from engine.judging import verdicts
 from engine.judging.workers import numerics
-from engine.judging.workers.numerics import Distance, Truth, tensor_distance
+from engine.judging.workers.numerics import Distance, Gate, Truth, tensor_distance
 from engine.records import CaseResult, Measurement, MeasurementKind, Verdict
 
 
@@ -58,6 +58,13 @@ def test_a_constant_output_is_compared_with_its_own_size() -> None:
     zero = torch.zeros(10)
     assert tier_of(zero, zero) == "exact"
     assert tier_of(zero + 1, zero) == "none"
+
+
+def test_where_only_double_precision_is_not_finite_the_reference_decides() -> None:
+    own = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    exact = torch.tensor([1.0, math.nan, math.inf, 4.0], dtype=torch.float64)
+    assert against(own.clone(), own, exact).relative == 0.0
+    assert against(torch.tensor([1.0, 2.0, 3.5, 4.0]), own, exact).relative > 0.1
 
 
 def test_nan_and_infinity_must_be_where_the_reference_has_them() -> None:
@@ -113,3 +120,26 @@ def test_a_time_far_below_what_the_task_can_take_is_for_a_person_to_look_at() ->
     assert not verdicts._faster_than_light(case(95.0, "cold"))
     assert not verdicts._faster_than_light(case(20.0, "warm"))
     assert not verdicts._faster_than_light(CaseResult("default", 1.0, Verdict.CORRECT))
+
+
+def test_lowered_tiers_stay_clear_of_wrong_answers_and_the_exact_one_of_rounding() -> None:
+    torch.manual_seed(0)
+    own = torch.randn(1000)
+    truth = Truth([own], [own.double()])
+    off = [own + 1e-3 * torch.randn(1000)]
+    assert Gate().judge(off, truth, 0.0)[1] == "reduced"
+    assert Gate(cap=1e-4).judge(off, truth, 0.0)[1] == "none"
+    assert Gate(cap=1e-4).judge(off, truth, 1e-4)[1] == "exact", "rounding of the reference is nobody's fault"
+
+
+def test_a_tolerance_takes_the_place_of_the_tiers_element_by_element() -> None:
+    own = torch.tensor([100.0, 1.0, 0.0, math.nan])
+    truth = Truth([own], [own.double()])
+    gate = Gate(tolerance=(0.1, 0.05))
+    found, tier = gate.judge([torch.tensor([105.0, 1.1, 0.1, math.nan])], truth, 0.0)
+    assert (found.problem, tier) == ("", "bf16"), "the least precise baseline is what it is compared with"
+    found, tier = gate.judge([torch.tensor([105.0, 1.1, 0.11, math.nan])], truth, 0.0)
+    assert tier == "none" and found.problem.startswith("1 values are further from the truth than")
+    assert gate.judge([torch.tensor([100.0, 1.0, 0.0, 0.0])], truth, 0.0)[1] == "none"
+    whole = torch.arange(4)
+    assert gate.judge([whole + torch.tensor([0, 0, 0, 1])], Truth([whole], [whole]), 0.0)[1] == "none"
