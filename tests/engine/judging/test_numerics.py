@@ -136,9 +136,9 @@ def test_a_tolerance_takes_the_place_of_the_tiers_element_by_element() -> None:
     own = torch.tensor([100.0, 1.0, 0.0, math.nan])
     truth = Truth([own], [own.double()])
     gate = Gate(tolerance=(0.1, 0.05))
-    found, tier = gate.judge([torch.tensor([105.0, 1.1, 0.1, math.nan])], truth, 0.0)
+    found, tier = gate.judge([torch.tensor([104.9, 1.1, 0.09, math.nan])], truth, 0.0)
     assert (found.problem, tier) == ("", "bf16"), "the least precise baseline is what it is compared with"
-    found, tier = gate.judge([torch.tensor([105.0, 1.1, 0.11, math.nan])], truth, 0.0)
+    found, tier = gate.judge([torch.tensor([104.9, 1.1, 0.11, math.nan])], truth, 0.0)
     assert tier == "none" and found.problem.startswith("1 values are further from the truth than")
     assert gate.judge([torch.tensor([100.0, 1.0, 0.0, 0.0])], truth, 0.0)[1] == "none"
     whole = torch.arange(4)
