@@ -99,10 +99,10 @@ def read_idea(answer: str, source: str, otherwise: str) -> str:
 
 
 def read_suggestions(answer: str, most: int = 3) -> list[str]:
-    """The improvements that a reviser lists, most important first.
+    """The improvements that a reviser lists, most important first; without a list, what it says in paragraphs.
 
     Raises:
-        AnswerError: there is no list.
+        AnswerError: it says nothing.
     """
     items: list[str] = []
     for line in without_thoughts(answer).splitlines():
@@ -112,7 +112,9 @@ def read_suggestions(answer: str, most: int = 3) -> list[str]:
         elif items and line.strip():
             items[-1] += "\n" + line.rstrip()
     if not items:
-        raise AnswerError(CallFailure.EMPTY, "the answer lists no improvement: number one to three of them")
+        items = [part.strip() for part in re.split(r"\n\s*\n", without_thoughts(answer)) if part.strip()]
+    if not items:
+        raise AnswerError(CallFailure.EMPTY, "the answer names no improvement")
     return items[:most]
 
 

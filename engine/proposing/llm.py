@@ -84,7 +84,7 @@ class LlmProposer:
     async def _revise(self, talk: Conversation, briefing: Briefing) -> list[str]:
         """What a reviser suggests; the tuner does without it if the reviser's answer is of no use."""
         try:
-            _, suggestions = await talk.ask("reviser", briefing, read_suggestions)
+            _, suggestions = await talk.ask("reviser", briefing, read_suggestions, insist=False)
         except CallFailed as failed:
             if failed.of_the_server or failed.failure is CallFailure.OUT_OF_MONEY:
                 raise

@@ -172,8 +172,12 @@ class Conversation:
         self._candidate = candidate
         self.repeats_left = 1
 
-    async def ask(self, name: str, briefing: Briefing, read: Callable[[str], T], **more: str) -> tuple[str, T]:
+    async def ask(
+        self, name: str, briefing: Briefing, read: Callable[[str], T], *, insist: bool = True, **more: str
+    ) -> tuple[str, T]:
         """Sends a prompt and reads its answer; returns both the answer and what was read from it.
+
+        An answer that is of no use is asked for again only where the caller must `insist` on one.
 
         Raises:
             ProposalFailed: nothing usable came of it, the one repetition included.
@@ -186,7 +190,7 @@ class Conversation:
             if reply.failure is None:
                 assert result is not None
                 return reply.text, result[0]
-            if not _worth_repeating(reply) or not self.repeats_left:
+            if not self.repeats_left or not _worth_repeating(reply, insist):
                 raise self._requests.failed(reply.failure, reply.detail)
             self.repeats_left -= 1
             attempt += 1
@@ -195,7 +199,9 @@ class Conversation:
             feedback = reply.detail if reply.failure in _TOLD else ""
 
 
-def _worth_repeating(reply: Reply) -> bool:
+def _worth_repeating(reply: Reply, insist: bool) -> bool:
+    if not insist and reply.failure in _TOLD | {CallFailure.EMPTY}:
+        return False
     return reply.failure in _REPEATED or (reply.begun and reply.failure in _REPEATED_WITHIN)
 
 

@@ -122,8 +122,9 @@ def test_without_either_the_idea_is_the_usual_one() -> None:
 def test_suggestions_are_the_items_of_a_list() -> None:
     answer = "Look:\n1. Larger tiles.\n   They halve the traffic.\n2) Fewer warps\n- a third\n* a fourth\n"
     assert read_suggestions(answer) == ["Larger tiles.\n   They halve the traffic.", "Fewer warps", "a third"]
+    assert read_suggestions("Use larger tiles.\n\nFewer warps.") == ["Use larger tiles.", "Fewer warps."]
     with pytest.raises(AnswerError):
-        read_suggestions("Nothing to improve.")
+        read_suggestions("<think>Hmm.</think>")
 
 
 @given(st.text(max_size=400))

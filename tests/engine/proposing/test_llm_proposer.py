@@ -171,11 +171,13 @@ async def test_the_reviser_is_left_out_while_nothing_is_correct(server: ModelSer
 
 
 async def test_the_tuner_does_without_a_reviser_that_is_of_no_use(server: ModelServer, bench: Bench) -> None:
-    server.script = [refuses(), says(edit_answer("num_warps=8", "num_warps=4"))]
-    workbench = bench()
-    parent = workbench.grow(kernel())
-    assert (await workbench.propose(parent, Step.LOCAL, parent)).source == kernel(warps=4)
-    assert workbench.reader.spending(workbench.run).failures == {"refused": 1}
+    useful = says(edit_answer("num_warps=8", "num_warps=4"))
+    for useless, name in ((refuses(), "refused"), (says(""), "empty"), (says("1. U", finish="length"), None)):
+        server.script = [useless, useful]
+        workbench = bench()
+        parent = workbench.grow(kernel())
+        assert (await workbench.propose(parent, Step.LOCAL, parent)).source == kernel(warps=4)
+        assert workbench.reader.spending(workbench.run).failures == ({name: 1} if name else {})
 
 
 async def test_what_the_model_can_mend_is_told_to_it_once(server: ModelServer, bench: Bench) -> None:
