@@ -17,14 +17,13 @@ from engine.judging.settings import JudgeSettings
 from engine.judging.wire import Message
 from engine.judging.workers import at_large, honesty, numerics
 from engine.judging.workers.answerer import Answerer, Fault, forged
+from engine.judging.workers.descriptions import check_description
 from engine.judging.workers.exchange import MARGIN, Arena
 from engine.judging.workers.faults import one_line
 from engine.judging.workers.large_form import LargeForm
 from engine.judging.workers.numerics import Truth
 from engine.judging.workers.reference import Reference
-from engine.judging.workers.traits import Traits
 from engine.judging.workers.trials import AFTER, TRIALS, Question, Trial
-from engine.judging.workers.values import describe_structure, dtype_name, same_structure
 
 Report = Callable[[Message], None]
 
@@ -369,56 +368,16 @@ class Examination:
         return Fault("incorrect", reason, labels=["reduced_precision"])
 
     def _collect(self, question: Question, answer: Message) -> list[torch.Tensor]:
-        """Private copies of the outputs, after their structure, shapes and dtypes have been found right."""
-        expected = question.truth.own
-        tensors = answer.get("tensors")
-        if not self._structure_agrees(answer.get("form"), question.answer_form):
-            got, want = describe_structure(answer.get("form")), describe_structure(question.answer_form)
-            raise Fault("incorrect", one_line(f"the candidate returns {got} where the reference returns {want}"))
-        if not isinstance(tensors, list) or len(tensors) != len(expected):
-            raise forged()
-        for index, (described, own) in enumerate(zip(tensors, expected, strict=True)):
-            self.check_kind(index, described, own, several=len(expected) > 1)
-        self._check_traits(question, answer.get("traits"))
+        """Private copies of the outputs, after what the answer says of them has been found right."""
+        remark = check_description(question, answer)
+        if remark:
+            self.note("own memory", remark, "aliased_output")
         if self.outputs is None:
+            expected = question.truth.own
             self.outputs = self.arenas(expected)
             self.outputs.poison()
             self._answerer.ask({"op": "outputs"}, [self.outputs])
         return self.outputs.read()
-
-    def _check_traits(self, question: Question, fields: Any) -> None:
-        if not isinstance(fields, list) or len(fields) != len(question.traits):
-            raise forged()
-        try:
-            traits = list(map(Traits.from_json, fields))
-        except ValueError as error:
-            raise forged() from error
-        for index, (mine, theirs) in enumerate(zip(traits, question.traits, strict=True)):
-            name = f"output {index}" if len(traits) > 1 else "the output"
-            if mine.kind:
-                raise Fault("incorrect", one_line(f"{name} is of type {mine.kind}, not a plain tensor"))
-            if mine.overlapping and not theirs.overlapping:
-                raise Fault("incorrect", f"{name} is an expanded view: its elements have no memory of their own")
-            if mine.inside is not None and theirs.inside is None:
-                self.note("own memory", f"{name} lies in the memory of input {mine.inside}", "aliased_output")
-
-    def _structure_agrees(self, form: Any, expected: Any) -> bool:
-        try:
-            return same_structure(form, expected)
-        except (ValueError, TypeError, IndexError, RecursionError) as error:
-            raise forged() from error
-
-    def check_kind(self, index: int, described: Any, own: torch.Tensor, several: bool) -> None:
-        """Raises Fault where an output's shape or dtype, as the contestant describes it, is not the reference's."""
-        if not (isinstance(described, list) and len(described) == 2 and isinstance(described[0], list)):
-            raise forged()
-        shape, dtype = described[0], described[1]
-        name = f"output {index}" if several else "the output"
-        if shape != list(own.shape):
-            raise Fault("incorrect", one_line(f"{name} has shape {shape} where the reference has {list(own.shape)}"))
-        if dtype != dtype_name(own.dtype):
-            want = dtype_name(own.dtype)
-            raise Fault("incorrect", one_line(f"{name} has dtype {dtype} where the reference has {want}"))
 
     def _check_inputs(self, question: Question) -> None:
         assert self._inputs is not None

@@ -12,6 +12,7 @@ import torch
 
 from engine.judging.wire import Message
 from engine.judging.workers.answerer import Fault, Gone, forged
+from engine.judging.workers.descriptions import check_kinds
 from engine.judging.workers.exchange import MARGIN
 from engine.judging.workers.trials import AGAIN, FEWER_ROWS, TRIALS, Question
 
@@ -162,11 +163,7 @@ def resize(examination: Examination) -> None:
     message: Message = {"op": "resized", "input_form": question.form, "at_most_s": _AT_MOST_S}
     try:
         answer = examination.ask(message, [inputs, outputs])
-        described = answer.get("tensors")
-        if not isinstance(described, list) or len(described) != len(question.truth.own):
-            raise forged()
-        for index, (kind, own) in enumerate(zip(described, question.truth.own, strict=True)):
-            examination.check_kind(index, kind, own, several=len(described) > 1)
+        check_kinds(answer.get("tensors"), question.truth.own)
         found, tier = examination.gate.judge(outputs.read(), question.truth, question.noise)
         if tier != "none":
             now = inputs.read()

@@ -165,3 +165,33 @@ async def test_calls_can_be_replayed_as_a_graph_and_with_a_warm_cache() -> None:
     assert evaluation.verdict is Verdict.CORRECT, evaluation.reason
     assert evaluation.cases[0].measurement is not None
     assert (evaluation.cases[0].measurement.mode, evaluation.cases[0].measurement.cache) == ("graph", "warm")
+
+
+async def test_what_compiles_to_known_code_is_not_timed_again(gpu: Evaluator) -> None:
+    first = await gpu.evaluate(scale_candidate())
+    assert first.fingerprint is not None
+    known = {first.fingerprint}
+    renamed = await gpu.evaluate(scale_candidate(("scale_kernel", "renamed_kernel")), known=known)
+    assert renamed.correct, renamed.reason
+    assert (renamed.fingerprint, renamed.time_us) == (first.fingerprint, None)
+    wider = await gpu.evaluate(scale_candidate(("BLOCK=triton", "num_warps=8, BLOCK=triton")), known=known)
+    assert wider.fingerprint not in known
+    assert wider.time_us is not None
+
+
+@pytest.mark.parametrize(
+    ("columns", "verdict", "labels"),
+    [(1000, Verdict.RUNTIME_ERROR, ()), (1024, Verdict.CORRECT, ("shape_specialised",))],
+)
+async def test_the_interpreter_sees_what_reads_outside_its_tensors(
+    columns: int, verdict: Verdict, labels: tuple[str, ...]
+) -> None:
+    """A mask that is missing matters where columns are no power of two, at the large sizes too."""
+    task = make_task(SCALE_TASK.replace("4096, 1024", f"4096, {columns}"), {"ROWS": 7, "COLUMNS": 50})
+    unmasked = scale_candidate(("x_ptr + row * columns + column, mask=mask", "x_ptr + row * columns + column"))
+    async with Evaluator(task, replace(SETTINGS, baselines=("eager",))) as judge:
+        careless = await judge.evaluate(unmasked)
+        careful = await judge.evaluate(scale_candidate())
+    assert (careless.verdict, careless.labels) == (verdict, labels), careless.reason
+    assert (careful.verdict, careful.labels) == (Verdict.CORRECT, ()), careful.reason
+    assert [check.name for check in careful.checks][-1] == "second opinion of the interpreter"
