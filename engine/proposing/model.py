@@ -262,7 +262,10 @@ class ModelClient:
             if stream.finish == "length":
                 said = "all tokens of the answer went into reasoning; raise max_output_tokens"
                 return self._failed(stream, CallFailure.CUT_OFF, said, stream.usage)
-            return self._failed(stream, CallFailure.EMPTY, "the model answered with nothing", stream.usage)
+            # Some servers end the stream like this where a prompt is too long for them.
+            silent = "the stream ended before its first event; the server's log may say why, a prompt too long for one"
+            said = "the model answered with nothing" if stream.began else silent
+            return self._failed(stream, CallFailure.EMPTY, said, stream.usage)
         if stream.finish == "length":
             said = "the answer was cut off at max_output_tokens"
             return self._failed(stream, CallFailure.CUT_OFF, said, stream.usage)

@@ -166,7 +166,7 @@ WHOLE = {"choices": [{"message": {"content": "import triton"}, "finish_reason": 
         (says(""), CallFailure.EMPTY, "answered with nothing"),
         (says("   \n"), CallFailure.EMPTY, "answered with nothing"),
         (events({"id": "c", "choices": []}), CallFailure.EMPTY, "answered with nothing"),
-        (events(), CallFailure.EMPTY, "answered with nothing"),
+        (events(), CallFailure.EMPTY, "ended before its first event; the server's log may say why"),
         (refuses("I cannot"), CallFailure.REFUSED, "I cannot"),
         (says("half", finish="content_filter"), CallFailure.REFUSED, "content filter"),
         (says("import tri", finish="length"), CallFailure.CUT_OFF, "cut off at max_output_tokens"),
