@@ -72,6 +72,10 @@ def install_builder() -> None:
     class ObservedBuilder(interpreter.InterpreterBuilder):  # type: ignore[misc]
         """Triton's numpy builder, with memory and matrix products replaced while an observer is active."""
 
+        def get_bf16(self, value: float) -> Any:
+            """A constant beside bfloat16 values, which the compiler's builder has and the interpreter's has not."""
+            return interpreter.TensorHandle(interpreter_math.narrow(np.array([value], dtype=np.float32)), tl.bfloat16)
+
         def create_masked_load(
             self, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
         ) -> Any:
@@ -147,6 +151,8 @@ def install_builder() -> None:
         def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
             if Watch.observer is not None:
                 Watch.observer.count(_kind(other.dtype), other.data.size)
+            if op is np.clip:
+                return interpreter_math.elementwise(super().ternary_op, op, lhs, rhs, other)
             return super().ternary_op(lhs, rhs, other, op)
 
         def create_fdiv(self, lhs: Any, rhs: Any) -> Any:

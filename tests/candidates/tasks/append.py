@@ -12,7 +12,7 @@ DOMAINS = {"place": ("index", LENGTH)}
 
 
 def reference(cache, row, place):
-    cache[torch.arange(len(place), device=place.device), place] = row
+    cache[torch.arange(place.shape[0], device=place.device), place] = row
     return {"next": place + 1, "full": place + 1 >= cache.shape[1]}
 
 

@@ -4,7 +4,7 @@ import torch
 
 FAMILY = "elementwise"
 TOKENS, HEADS, WIDTH, POSITIONS = 4096, 32, 128, 8192
-SMALL = {"TOKENS": 5, "HEADS": 3, "WIDTH": 16, "POSITIONS": 40}
+SMALL = {"TOKENS": 5, "HEADS": 4, "WIDTH": 24, "POSITIONS": 40}
 
 ENTRY = "rotate"
 MUTATES = ["query", "key"]
