@@ -65,12 +65,17 @@ def scaled_sources(source: str, overrides: Mapping[str, Any]) -> Iterator[str]:
 
     narrow = divided(shared, dict.fromkeys(shared, _LEAST_WIDTH), _weights, MOST_WEIGHTS)
     small = [
-        divided(free, {name: _LEAST_ROWS if name in rows else least for name in free}, _elements, MOST_ELEMENTS)
+        divided(free, {name: _LEAST_ROWS if name in rows else least for name in free}, _size, MOST_ELEMENTS)
         for least in _LEAST_SIZES
     ]
+    # A size that something else in the task is made for has to stay: it may be any one of them.
+    kept = [{**small[0], name: free[name]} for name in free if name not in rows]
     few = {name: min(free[name], _LEAST_ROWS) for name in rows}
-    forms = [*({**form, **narrow} for form in (*small, few)), narrow, {}]
-    yield from dict.fromkeys(with_constants(plain, values) for values in forms)
+    forms = [*({**form, **narrow} for form in (small[0], *kept, small[1], few)), narrow]
+    # Some references need real values: of those nothing is known before they run.
+    telling = _on_meta(plain, {}, _results) > 0
+    running = [form for form in forms if not telling or _on_meta(plain, form, _results) > 0]
+    yield from dict.fromkeys(with_constants(plain, values) for values in (*running, {}))
 
 
 def with_constants(source: str, values: Mapping[str, Any]) -> str:
@@ -130,13 +135,19 @@ def _model(module: types.ModuleType) -> torch.nn.Module:
     return model
 
 
-def _elements(module: types.ModuleType) -> int:
-    """The elements of inputs and outputs; of inputs alone where the reference needs real values to run."""
-    inputs = module.get_inputs()
-    results: object = None
-    with contextlib.suppress(Exception), torch.no_grad():
-        results = _model(module)(*inputs)
-    return sum(tensor.numel() for tensor in tree_leaves([inputs, results]) if isinstance(tensor, torch.Tensor))
+def _results(module: types.ModuleType) -> int:
+    """The elements of the reference's outputs. Raises what the reference raises."""
+    with torch.no_grad():
+        results = _model(module)(*module.get_inputs())
+    return sum(tensor.numel() for tensor in tree_leaves(results) if isinstance(tensor, torch.Tensor))
+
+
+def _size(module: types.ModuleType) -> int:
+    """The elements of inputs and outputs; of inputs alone where the reference does not run without values."""
+    elements = sum(tensor.numel() for tensor in _tensors(module))
+    with contextlib.suppress(Exception):
+        elements += _results(module)
+    return elements
 
 
 def _weights(module: types.ModuleType) -> int:
