@@ -30,7 +30,7 @@ SHARED_BYTES_PER_CLOCK = 128
 FILL_BYTES_PER_CLOCK = 64
 """Bytes that a multiprocessor takes from the second-level cache in a clock."""
 
-LOADED_LATENCY = 1.8
+LOADED_LATENCY = 1.7
 """How much longer an access waits on a busy device than on an idle one."""
 
 UNROLLED = 2.5

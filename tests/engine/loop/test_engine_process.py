@@ -35,6 +35,8 @@ TASK = "swiglu"
 def db(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "runs.db"
     yield path
+    if not path.exists():
+        return
     with Reader(path) as reader:
         for overview in reader.runs():
             if overview.engine is not None and overview.engine.alive:
