@@ -26,6 +26,12 @@ _COLLAPSED = 0.4
 Half is what a causal mask leaves of an attention.
 """
 
+_MOST_OF_IT = 0.5
+"""The share of an output that counted operations must have written."""
+
+_SMALL = 0.01
+"""The share of all bytes up to which an output is small: computing it out of sight would gain nothing."""
+
 Json = Mapping[str, Any]
 
 
@@ -45,7 +51,7 @@ def sample(examination: Examination, large: LargeForm) -> None:
         try:
             answer = _asked(examination, large)
             message["trace"] = answer.get("trace")
-            _note_writers(examination, answer)
+            _note_writers(examination, answer, large)
             _note_kernels(examination, message["trace"])
             _note_collapse(examination, answer, large.cost)
         except Fault as fault:
@@ -92,16 +98,40 @@ def _note_kernels(examination: Examination, trace: Any) -> None:
             examination.note("checked kernels", detail, "shape_specialised")
 
 
-def _note_writers(examination: Examination, answer: Message) -> None:
+def _note_writers(examination: Examination, answer: Message, large: LargeForm) -> None:
     """Outputs that no counted operation wrote were computed by host code, out of the model's sight."""
+    written = _shares(answer, "written")
+    if written is not None and min(written, default=1.0) < _MOST_OF_IT:
+        written = _with_what_few_programs_write(examination, written, large)
     # Of an output, all must be written; of an input that is changed in place, it may be one row.
-    for name, least in (("written", 0.5), ("changed", 1e-9)):
-        shares = answer.get(name)
-        if not isinstance(shares, list) or any(not isinstance(part, float) or part < least for part in shares):
+    for shares, least in ((written, _MOST_OF_IT), (_shares(answer, "changed"), 1e-12)):
+        if shares is None or min(shares, default=1.0) < least:
             examination.findings.labels.add("no_triton")
     if _notes(answer):
         detail = one_line("; ".join(_notes(answer)))
         examination.findings.checks.append({"name": "model", "passed": True, "detail": detail})
+
+
+def _shares(answer: Message, name: str) -> list[float] | None:
+    """The shares of tensors that counted operations wrote, as the contestant gives them; None where it does not."""
+    shares = answer.get(name)
+    return shares if isinstance(shares, list) and all(isinstance(share, float) for share in shares) else None
+
+
+def _with_what_few_programs_write(examination: Examination, written: list[float], large: LargeForm) -> list[float]:
+    """Takes small outputs as written that a program at an end of the grid writes, as statistics of a row often are."""
+    sizes = large.cost["outputs"] if large.cost is not None else []
+    try:
+        found = _shares(_asked(examination, large, corners=True), "written")
+    except Fault:
+        return written
+    if large.cost is None or found is None or len(found) != len(sizes) or len(written) != len(sizes):
+        return written
+    small = _SMALL * float(large.cost["bound"]["bytes"])
+    return [
+        1.0 if size <= small and touched > 0.0 else share
+        for share, touched, size in zip(written, found, sizes, strict=True)
+    ]
 
 
 def _note_collapse(examination: Examination, answer: Message, cost: Json | None) -> None:

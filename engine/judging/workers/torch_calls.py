@@ -271,9 +271,9 @@ def count_reference(build: Callable[[], torch.nn.Module], inputs: Callable[[], S
         inputs: makes the arguments, whose tensors are replaced by stand-ins of their shape.
 
     Returns:
-        `calls` (the eager library calls as JSON) and `bound` (`bytes` that must move once: inputs and
-        parameters that are read, outputs, and inputs that are changed; `flops` of matrix products;
-        `operations` of the rest; `dtype` of the matrix products or else of the output).
+        `calls` (the eager library calls as JSON), `outputs` (bytes of each) and `bound` (`bytes` that must move
+        once: inputs and parameters that are read, outputs, and inputs that are changed; `flops` of matrix
+        products; `operations` of the rest; `dtype` of the matrix products or else of the output).
     """
     with without_memory() as mode:
         module = stand_in_module(build())
@@ -289,11 +289,11 @@ def count_reference(build: Callable[[], torch.nn.Module], inputs: Callable[[], S
         with counting_calls(mode, calls):
             result = module(*values)
         outputs: dict[int, int] = {}
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                number, _, _ = mode.memory.place(leaf)
-                if number not in sources:
-                    outputs[number] = max(outputs.get(number, 0), distinct_bytes(leaf))
+        leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        for leaf in leaves:
+            number, _, _ = mode.memory.place(leaf)
+            if number not in sources:
+                outputs[number] = max(outputs.get(number, 0), distinct_bytes(leaf))
     needed = 0
     for number, size in sources.items():
         needed += min(size, sum(call.reads.get(number, 0) for call in calls))
@@ -305,6 +305,7 @@ def count_reference(build: Callable[[], torch.nn.Module], inputs: Callable[[], S
     dtype = max(matrix, key=lambda call: call.flops).dtype if matrix else (calls[-1].dtype if calls else "float32")
     return {
         "calls": [call.to_json() for call in calls],
+        "outputs": list(map(distinct_bytes, leaves)),
         "bound": {
             "bytes": needed + sum(outputs.values()),
             "flops": flops,
