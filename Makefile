@@ -50,6 +50,7 @@ screenshot: setup
 benchmarks: setup
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/state_change.py
+	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/first_search.py residual_rms_norm
 
 setup: check-torch $(STAMP)

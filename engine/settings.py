@@ -74,29 +74,31 @@ def _moment(value: object) -> object:
 class PolicySettings(BaseModel):
     """How the search chooses; `name` is one of `engine.search.policies`.
 
-    `exploration` to `context_pool` are those of the published AdaExplore runs. The published method is
-    `PAPER_POLICY`; `owed_refinements` and `stagnation` go beyond it. `actions` and `selection` take parts of
-    it away. `context` is for `large_only`, `width` the number of a beam's members or of islands.
+    `structural_probability`, `local_limit` and `context_pool` are those of the published AdaExplore runs, and
+    `PAPER_POLICY` is the published method. By default a subtree is worth its best (`max_weight`), exploration is
+    smaller to match, and `owed_refinements` and `stagnation` go beyond it (`benchmarks/search.py` compares). `actions` and
+    `selection` take parts of the method away. `context` is for `large_only`, `width` the number of a beam's members or
+    of islands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "adaexplore"
-    exploration: Annotated[float, Field(ge=0)] = 0.3
-    max_weight: Annotated[float, Field(ge=0, le=1)] = 0.0
+    exploration: Annotated[float, Field(ge=0)] = 0.15
+    max_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
     structural_probability: Annotated[float, Field(ge=0, le=1)] = 0.2
     local_limit: Annotated[int, Field(ge=1)] = 2
     context_pool: Annotated[int, Field(ge=1)] = 5
     reward: Literal["log", "paper"] = "log"
     owed_refinements: Annotated[int, Field(ge=0)] = 2
-    stagnation: Annotated[float, Field(ge=0)] = 0.5
+    stagnation: Annotated[float, Field(ge=0)] = 0.25
     actions: Literal["both", "local", "structural"] = "both"
     selection: Literal["ucb", "random", "greedy"] = "ucb"
     context: Literal["recent", "best", "mixed"] = "mixed"
     width: Annotated[int, Field(ge=1, le=64)] = 4
 
 
-PAPER_POLICY = PolicySettings(reward="paper", owed_refinements=0, stagnation=0.0)
+PAPER_POLICY = PolicySettings(exploration=0.3, max_weight=0.0, reward="paper", owed_refinements=0, stagnation=0.0)
 """AdaExplore as published."""
 
 

@@ -11,7 +11,7 @@ import click
 def judging_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options; each is named as its setting, and one that was not typed is None or empty."""
     options = (
-        click.option("--device", help="auto, cpu, cuda or cuda:N."),
+        click.option("--device", help="auto, cpu, cuda, cuda:N, or cuda:N,M for several of one model."),
         click.option("--arch", help="What a machine without a GPU compiles for, such as sm_90."),
         click.option("--python", type=click.Path(path_type=str), help="The interpreter that kernels are judged in."),
         click.option("--max-memory", metavar="SIZE", help="Host memory that a candidate may add, such as 8G."),

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.ends import Standing, forecast
 from engine.events import CommandAnswered, RecordedEvent
 from engine.records import Candidate, RunState, Soundness
+from engine.settings import parse_run_settings
 from tui.state.chart import Progress, progress
 from tui.state.log import RunLog
 from tui.state.nodes import Change
@@ -100,6 +102,8 @@ class RunView:
         parts = [Segment(f"{run.id} {clean(run.name)}", Tone.STRONG), Segment(words, tone)]
         parts.append(Segment(duration_text(self._elapsed(now)), Tone.MUTED, order=5))
         parts.append(Segment(f"{self.overview.judged}/{run.budget}", order=1))
+        if left := self._left(now):
+            parts.append(Segment(left, Tone.MUTED, order=6))
         parts.append(Segment(f"{self.overview.correct} correct", order=6))
         if run.best is not None:
             best = f"{glyphs.best} {speedup_text(self.overview.best_speedup) or time_text(self.overview.best_time_us)}"
@@ -127,6 +131,15 @@ class RunView:
         if run.state is RunState.RUNNING and engine is not None and self.engine_alive:
             return run.active_seconds + min(HEARTBEAT_WARNING_S, max(0.0, now - engine.heartbeat_at))
         return run.active_seconds
+
+    def _left(self, now: float) -> str:
+        """How long the run will go on at its present pace, "" where nobody can say."""
+        if self.overview is None or not self.engine_alive or self.overview.run.state is not RunState.RUNNING:
+            return ""
+        run, judged = self.overview.run, self.overview.judged
+        standing = Standing(run.budget, judged, judged, 0, self._elapsed(now), now)
+        ahead = forecast(parse_run_settings(run.settings), standing)
+        return f"about {age_text(ahead.seconds)} left" if ahead is not None else ""
 
     def _engine(self, now: float) -> Segment:
         if self.overview is None:

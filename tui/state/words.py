@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.records import INELIGIBLE_LABELS, Candidate, CandidateState, RunState, Step, Verdict
+from engine.records import INELIGIBLE_LABELS, Candidate, CandidateState, ProposerKind, RunState, Step, Verdict
 
 
 class Tone(StrEnum):
@@ -289,6 +289,8 @@ def outcome(candidate: Candidate, glyphs: Glyphs, *, short: bool = False) -> Out
             return Outcome(glyphs.waiting, "approve?", Tone.WARN)
         case CandidateState.EVALUATING:
             return Outcome(glyphs.working, "judging", Tone.ACCENT)
+        case CandidateState.PROPOSING if candidate.proposer is ProposerKind.MANUAL:
+            return Outcome(glyphs.waiting, "answer?", Tone.WARN)
         case CandidateState.PROPOSING:
             return Outcome(glyphs.queued, "proposing", Tone.MUTED)
         case CandidateState.FAILED:

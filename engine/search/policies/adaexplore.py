@@ -1,8 +1,8 @@
 """The tree policy of AdaExplore: UCB1 in which expanding a node competes with descending into it.
 
-With `owed_refinements` and `stagnation` at 0 it is the published one (arXiv 2604.16625). Above that, a new
-correct structure is owed refinements before its first time is held against it, and the chance of a structural
-step follows how the component fares.
+With `PAPER_POLICY` it is the published one (arXiv 2604.16625). Beyond that, a new correct structure is owed
+refinements before its first time is held against it: until then it is valued at what they usually add. And the chance
+of a structural step follows how the component fares.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ TOLD_ARMS = 6
 
 LIKELIEST = 0.9
 """The highest chance of a structural step, however long a component has stagnated."""
+
+OPTIMISM = 0.3
+"""What refinements are taken to add to the reward of a structure while nobody knows."""
 
 _ALIKE = 0.1
 """A structure no further than this from the pool is a variation, and is owed nothing."""
@@ -62,8 +65,9 @@ def _descend(snapshot: Snapshot, settings: PolicySettings) -> tuple[int, list[Ma
     """Follows the best arm down from the root until expanding wins."""
     number = ROOT
     path: list[Mapping[str, Any]] = []
+    gain = _usual_gain(snapshot, settings) if settings.owed_refinements else 0.0
     while True:
-        arms = _arms(snapshot, settings, number)
+        arms = _arms(snapshot, settings, number, gain)
         # Of equals a child wins over expanding (as published), and of children the oldest.
         best = max(arms, key=lambda arm: (arms[arm]["score"], arm is not None, -(arm or 0)))
         path.append(_told(number, best, arms))
@@ -79,26 +83,26 @@ def _told(number: int, took: int | None, arms: Mapping[int | None, Mapping[str, 
     return {"at": number, "took": took, "arms": told, **others}
 
 
-def _arms(snapshot: Snapshot, settings: PolicySettings, number: int) -> dict[int | None, dict[str, Any]]:
+def _arms(snapshot: Snapshot, settings: PolicySettings, number: int, gain: float) -> dict[int | None, dict[str, Any]]:
     """The arms at a node with their terms; None is "expand here".
 
     A child scores (1-a)*mean + a*max of its subtree plus c*sqrt(ln N / n); expanding scores the best value
-    among the children plus c*sqrt(ln N / k^2), for N visits of the node and k children.
+    among the children plus c*sqrt(ln N / k^2), for N visits of the node and k children. A structure that is owed
+    refinements is worth at least its own reward and what they usually add.
     """
     visits = max(snapshot.statistics[number].visits, 1)
     children = snapshot.children.get(number, ())
     values = {child: _value(snapshot, settings, child) for child in children}
     best_value = max(values.values(), default=0.0)
     arms: dict[int | None, dict[str, Any]] = {}
-    if number != ROOT and _owed(snapshot, settings, number):
-        return {None: {"value": best_value, "bonus": 0.0, "score": best_value, "owed": True}}
     for child, value in values.items():
         if not snapshot.can_grow(child):
             continue
         bonus = settings.exploration * math.sqrt(math.log(visits) / snapshot.statistics[child].visits)
-        owed = _owed(snapshot, settings, child)
-        arms[child] = {"value": best_value if owed else value, "bonus": bonus} | ({"owed": True} if owed else {})
-        arms[child]["score"] = arms[child]["value"] + bonus
+        arms[child] = {"value": value, "bonus": bonus, "score": value + bonus}
+        if _owed(snapshot, settings, child):
+            hoped = max(value, (snapshot.nodes[child].reward or 0.0) + gain)
+            arms[child] |= {"value": hoped, "score": hoped + bonus, "owed": True}
     if snapshot.steps_left(number):
         # Without children it is the only arm there is: nothing to weigh it against.
         bonus = settings.exploration * math.sqrt(math.log(visits) / len(children) ** 2) if children else 0.0
@@ -121,6 +125,18 @@ def _owed(snapshot: Snapshot, settings: PolicySettings, number: int) -> bool:
         and len(snapshot.local_children(number)) < settings.owed_refinements
         and Step.LOCAL in snapshot.steps_left(number)
     )
+
+
+def _usual_gain(snapshot: Snapshot, settings: PolicySettings) -> float:
+    """How much the refinements that are owed have added to the reward of correct structures, on average."""
+    gains = []
+    for root, component in snapshot.components.items():
+        first = snapshot.nodes[root]
+        if not first.correct or component.judged <= settings.owed_refinements:
+            continue
+        early = [snapshot.nodes[member].reward or 0.0 for member in component.members[: settings.owed_refinements + 1]]
+        gains.append(max(early) - (first.reward or 0.0))
+    return sum(gains) / len(gains) if gains else OPTIMISM
 
 
 # The step

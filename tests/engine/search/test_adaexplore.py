@@ -66,7 +66,7 @@ def test_the_terms_are_those_of_the_formula() -> None:
 
 def test_max_weight_blends_the_best_with_the_mean() -> None:
     tree = snapshot(candidate(1, value=1.0, step=Step.STRUCTURAL), candidate(2, 1, 0.5), candidate(3, value=0.4))
-    choice = choose(tree, PolicySettings(max_weight=0.5), Fixed(0.5))
+    choice = choose(tree, PolicySettings(max_weight=0.5, owed_refinements=0), Fixed(0.5))
     assert choice is not None
     arms = {arm["arm"]: arm for arm in choice.why["path"][0]["arms"]}
     assert arms[1]["value"] == pytest.approx(0.5 * 1.0 + 0.5 * 0.75)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.records import Candidate, CandidateState, Step, Verdict
 from engine.search.choice import generator
+from engine.search.context import choose_context
 from engine.search.policies import POLICIES, find_policy
 from engine.search.snapshot import ROOT, Snapshot, allowed_steps, take_snapshot
 from engine.settings import PolicySettings, SettingsError
@@ -39,7 +40,9 @@ def test_a_choice_can_be_carried_out_shows_nothing_pruned_and_is_the_same_again(
         return
     assert choice.step in snapshot.steps_left(choice.parent)
     assert choice.parent == ROOT or choice.parent in snapshot.nodes
-    shown = choice.context or ()
+    shown = choice.context
+    if shown is None:
+        shown = choose_context(snapshot, choice.parent, choice.step, settings.context_pool, generator(seed, 0)).numbers
     assert set(shown) <= set(snapshot.nodes)
     assert len(set(shown)) == len(shown)
     by_number = {each.number: each for each in tree}
@@ -148,24 +151,39 @@ def test_greedy_and_random_selection() -> None:
     assert drawn == {ROOT, 1, 2, 3}
 
 
-def test_a_new_structure_is_owed_refinements_before_its_first_time_counts() -> None:
-    old = [candidate(1, value=1.5, step=Step.STRUCTURAL), candidate(2, 1, 1.5), candidate(3, 2, 1.5)]
-    new = candidate(4, value=0.5, step=Step.STRUCTURAL, novelty=0.8)
+def first_arms(tree: list[Candidate], **more: object) -> dict[int | None, dict[str, object]]:
+    settings = PolicySettings.model_validate(more)
+    choice = find_policy("adaexplore")(take_snapshot(tree), settings, generator(0, len(tree)))
+    assert choice is not None
+    return {arm["arm"]: arm for arm in choice.why["path"][0]["arms"]}
+
+
+def test_a_new_structure_is_valued_at_what_its_refinements_will_usually_add_until_it_has_had_them() -> None:
+    old = [candidate(1, value=0.7, step=Step.STRUCTURAL), candidate(2, 1, 0.05), candidate(3, 2, 1.1)]
+    new = candidate(4, value=0.9, step=Step.STRUCTURAL, novelty=0.8)
+    owed = first_arms([*old, new])[4]
+    assert (owed["value"], owed["owed"]) == (pytest.approx(0.9 + 0.4), True)
     assert choice_of("adaexplore", [*old, new]) == (4, Step.LOCAL, None)
-    assert choice_of("adaexplore", [*old, new, candidate(5, 4, 0.05)]) == (4, Step.LOCAL, None)
-    paid = choice_of("adaexplore", [*old, new, candidate(5, 4, 0.05), candidate(6, 4, 0.05)])
-    assert paid is not None
-    assert paid[0] not in (4, 5, 6)
-    unpaid = choice_of("adaexplore", [*old, new], owed_refinements=0)
-    assert unpaid is not None
-    assert unpaid[0] != 4
-    alike = choice_of("adaexplore", [*old, candidate(4, value=0.5, step=Step.STRUCTURAL, novelty=0.02)])
-    assert alike is not None
-    assert alike[0] != 4
-    wrong = candidate(4, value=0.05, step=Step.STRUCTURAL, verdict=Verdict.INCORRECT)
-    broken = choice_of("adaexplore", [*old, wrong])
-    assert broken is not None
-    assert broken[0] != 4
+    one = [*old, new, candidate(5, 4, 0.05)]
+    assert first_arms(one)[4]["owed"]
+    both = [*one, candidate(6, 4, 0.05)]
+    # What the second structure's refinements came to counts as well from now on, but no more for itself.
+    assert (first_arms(both)[4]["value"], "owed" in first_arms(both)[4]) == (0.9, False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        candidate(4, value=0.9, step=Step.STRUCTURAL, novelty=0.02),
+        candidate(4, value=0.05, step=Step.STRUCTURAL, verdict=Verdict.INCORRECT),
+        candidate(4, value=0.9, step=Step.STRUCTURAL, novelty=0.8),
+    ],
+    ids=["like another", "wrong", "as published"],
+)
+def test_nothing_is_owed_to_what_is_not_new_or_not_right_or_in_the_published_method(other: Candidate) -> None:
+    old = [candidate(1, value=0.7, step=Step.STRUCTURAL), candidate(2, 1, 0.05), candidate(3, 2, 1.1)]
+    published = {"owed_refinements": 0} if other.novelty == 0.8 else {}
+    assert "owed" not in first_arms([*old, other], **published)[4]
 
 
 def chance_of_a_structural_step(tree: list[Candidate], stagnation: float) -> float:

@@ -33,7 +33,8 @@ def overview_of(view: RunView) -> RunOverview:
 def test_the_status_line_says_how_the_run_does(grove: Grove, db: Path) -> None:
     view = view_of(grove, db)
     assert status_text(view) == (
-        "1 softmax | running | 4:07 | 7/40 | 5 correct | ★ 1.88x #6 | ? 2 waiting | CPU, modelled sm_90 | engine 2 s"
+        "1 softmax | running | 4:07 | 7/40 | about 19 min left | 5 correct | ★ 1.88x #6 | ? 2 waiting"
+        " | CPU, modelled sm_90 | engine 2 s"
     )
 
 
