@@ -76,9 +76,9 @@ class PolicySettings(BaseModel):
 
     `structural_probability`, `local_limit` and `context_pool` are those of the published AdaExplore runs, and
     `PAPER_POLICY` is the published method. By default a subtree is worth its best (`max_weight`), exploration is
-    smaller to match, and `owed_refinements` and `stagnation` go beyond it (`benchmarks/search.py` compares). `actions` and
-    `selection` take parts of the method away. `context` is for `large_only`, `width` the number of a beam's members or
-    of islands.
+    smaller to match, and `owed_refinements` and `stagnation` go beyond it (`benchmarks/search.py` compares).
+    `actions` and `selection` take parts of the method away. `context` is for `large_only`, `width` the number of a
+    beam's members or of islands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
