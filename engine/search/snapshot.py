@@ -16,6 +16,7 @@ ROOT = 0
 """The number that stands for the root in a snapshot: the task with no kernel."""
 
 ALL_STEPS = frozenset(Step)
+_STEPS = tuple(Step)
 
 CLEARLY_FASTER = 1.01
 """How much faster a candidate must be for its component to count as improved; less may be noise."""
@@ -102,7 +103,11 @@ class Snapshot:
             return () if refused or (ROOT, Step.STRUCTURAL) in self.exhausted else (Step.STRUCTURAL,)
         if self.nodes[number].open:
             return ()
-        return tuple(step for step in Step if step in self.steps and (number, step) not in self.exhausted)
+        return tuple(step for step in _STEPS if self.has_left(number, step))
+
+    def has_left(self, number: int, step: Step) -> bool:
+        """Whether a step may still be asked for at a judged node."""
+        return step in self.steps and (number, step) not in self.exhausted
 
     def can_grow(self, number: int) -> bool:
         """Whether something can be expanded now in the subtree of a node."""

@@ -7,8 +7,9 @@ of a structural step follows how the component fares.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -20,8 +21,14 @@ from engine.settings import PolicySettings
 TOLD_ARMS = 6
 """How many arms of a node are written down with a choice; a node may have thousands."""
 
+TOLD_LEVELS = 10
+"""How many levels of a descent are written down: the first two and the last ones."""
+
 LIKELIEST = 0.9
 """The highest chance of a structural step, however long a component has stagnated."""
+
+RECENT = 100
+"""How many structures tell what refinement usually adds."""
 
 OPTIMISM = 0.3
 """What refinements are taken to add to the reward of a structure while nobody knows."""
@@ -34,16 +41,16 @@ def choose(snapshot: Snapshot, settings: PolicySettings, random: Random) -> Choi
     """Picks the next expansion, or None when nothing can be expanded now."""
     if not snapshot.can_grow(ROOT):
         return None
-    path: list[Mapping[str, Any]] = []
+    terms: dict[str, Any] = {}
     match settings.selection:
         case "random":
             number = random.choice(_growing(snapshot))
         case "greedy":
             number = _greediest(snapshot)
         case _:
-            number, path = _descend(snapshot, settings)
+            number, terms = _descend(snapshot, settings)
     step, reason = _step(snapshot, settings, number, random)
-    return Choice(number, step, {"selection": settings.selection, "path": path, "step": reason})
+    return Choice(number, step, {"selection": settings.selection, **terms, "step": reason})
 
 
 def _growing(snapshot: Snapshot) -> list[int]:
@@ -61,77 +68,98 @@ def _reward(snapshot: Snapshot, number: int) -> float:
 # Selection
 
 
-def _descend(snapshot: Snapshot, settings: PolicySettings) -> tuple[int, list[Mapping[str, Any]]]:
-    """Follows the best arm down from the root until expanding wins."""
+@dataclass(frozen=True, slots=True)
+class _Arm:
+    """What may be done at a node: descend into a `child`, or expand here (None)."""
+
+    child: int | None
+    value: float
+    bonus: float
+    owed: bool = False
+
+    @property
+    def score(self) -> float:
+        return self.value + self.bonus
+
+    def told(self) -> dict[str, Any]:
+        """The arm's terms as they are written down with a choice."""
+        owed = {"owed": True} if self.owed else {}
+        return {"arm": self.child, "value": self.value, "bonus": self.bonus, "score": self.score, **owed}
+
+
+def _descend(snapshot: Snapshot, settings: PolicySettings) -> tuple[int, dict[str, Any]]:
+    """Follows the best arm down from the root until expanding wins; the terms are those of each level."""
     number = ROOT
-    path: list[Mapping[str, Any]] = []
+    path: list[dict[str, Any]] = []
     gain = _usual_gain(snapshot, settings) if settings.owed_refinements else 0.0
     while True:
-        arms = _arms(snapshot, settings, number, gain)
+        arms, others = _arms(snapshot, settings, number, gain)
         # Of equals a child wins over expanding (as published), and of children the oldest.
-        best = max(arms, key=lambda arm: (arms[arm]["score"], arm is not None, -(arm or 0)))
-        path.append(_told(number, best, arms))
-        if best is None:
-            return number, path
-        number = best
+        best = max(arms, key=lambda arm: (arm.score, arm.child is not None, -(arm.child or 0)))
+        told = sorted(arms, key=lambda arm: (arm is not best, arm.child is not None, -arm.score))
+        left_out = {"others": others} if others else {}
+        path.append({"at": number, "took": best.child, "arms": [arm.told() for arm in told], **left_out})
+        if best.child is None:
+            break
+        number = best.child
+    left_out = {"levels_left_out": len(path) - TOLD_LEVELS} if len(path) > TOLD_LEVELS else {}
+    return number, {"path": path if not left_out else [*path[:2], *path[2 - TOLD_LEVELS :]], **left_out}
 
 
-def _told(number: int, took: int | None, arms: Mapping[int | None, Mapping[str, Any]]) -> Mapping[str, Any]:
-    leading = sorted(arms, key=lambda arm: (arm != took, arm is not None, -arms[arm]["score"]))
-    told = [{"arm": arm, **arms[arm]} for arm in leading[:TOLD_ARMS]]
-    others = {"others": len(arms) - len(told)} if len(arms) > len(told) else {}
-    return {"at": number, "took": took, "arms": told, **others}
-
-
-def _arms(snapshot: Snapshot, settings: PolicySettings, number: int, gain: float) -> dict[int | None, dict[str, Any]]:
-    """The arms at a node with their terms; None is "expand here".
+def _arms(snapshot: Snapshot, settings: PolicySettings, number: int, gain: float) -> tuple[list[_Arm], int]:
+    """The leading arms at a node, the best among them, and how many others there are.
 
     A child scores (1-a)*mean + a*max of its subtree plus c*sqrt(ln N / n); expanding scores the best value
     among the children plus c*sqrt(ln N / k^2), for N visits of the node and k children. A structure that is owed
     refinements is worth at least its own reward and what they usually add.
     """
-    visits = max(snapshot.statistics[number].visits, 1)
     children = snapshot.children.get(number, ())
-    values = {child: _value(snapshot, settings, child) for child in children}
-    best_value = max(values.values(), default=0.0)
-    arms: dict[int | None, dict[str, Any]] = {}
-    for child, value in values.items():
-        if not snapshot.can_grow(child):
+    exploration = settings.exploration * math.sqrt(math.log(max(snapshot.statistics[number].visits, 1)))
+    weight = settings.max_weight
+    best_value = 0.0
+    # A path may pass thousands of children: only the leading ones become more than numbers.
+    scored: list[tuple[float, int, float, float, bool]] = []
+    for child in children:
+        statistics = snapshot.statistics[child]
+        value = weight * statistics.best + (1 - weight) * statistics.mean
+        best_value = max(best_value, value)
+        if not statistics.growing:
             continue
-        bonus = settings.exploration * math.sqrt(math.log(visits) / snapshot.statistics[child].visits)
-        arms[child] = {"value": value, "bonus": bonus, "score": value + bonus}
-        if _owed(snapshot, settings, child):
-            hoped = max(value, (snapshot.nodes[child].reward or 0.0) + gain)
-            arms[child] |= {"value": hoped, "score": hoped + bonus, "owed": True}
+        bonus = exploration / math.sqrt(statistics.visits)
+        owed = False
+        if settings.owed_refinements:
+            hoped = (snapshot.nodes[child].reward or 0.0) + gain
+            owed = hoped > value and _owed(snapshot, settings, child)
+            value = hoped if owed else value
+        scored.append((value + bonus, -child, value, bonus, owed))
+    leading = heapq.nlargest(TOLD_ARMS, scored)
+    arms = [_Arm(-child, value, bonus, owed) for _, child, value, bonus, owed in leading]
     if snapshot.steps_left(number):
         # Without children it is the only arm there is: nothing to weigh it against.
-        bonus = settings.exploration * math.sqrt(math.log(visits) / len(children) ** 2) if children else 0.0
-        arms[None] = {"value": best_value, "bonus": bonus, "score": best_value + bonus}
-    return arms
-
-
-def _value(snapshot: Snapshot, settings: PolicySettings, number: int) -> float:
-    statistics = snapshot.statistics[number]
-    return settings.max_weight * statistics.best + (1 - settings.max_weight) * statistics.mean
+        arms.append(_Arm(None, best_value, exploration / len(children) if children else 0.0))
+    return arms, len(scored) - len(leading)
 
 
 def _owed(snapshot: Snapshot, settings: PolicySettings, number: int) -> bool:
     """Whether a correct structure has not had its first refinements yet."""
     node = snapshot.nodes[number]
-    return (
-        node.step is Step.STRUCTURAL
-        and node.correct
-        and (node.novelty is None or node.novelty > _ALIKE)
-        and len(snapshot.local_children(number)) < settings.owed_refinements
-        and Step.LOCAL in snapshot.steps_left(number)
-    )
+    if node.step is not Step.STRUCTURAL or not node.correct:
+        return False
+    if node.novelty is not None and node.novelty <= _ALIKE:
+        return False
+    children = snapshot.children.get(number, ())
+    if len(children) >= settings.owed_refinements:
+        refined = sum(snapshot.nodes[child].step is Step.LOCAL for child in children)
+        if refined >= settings.owed_refinements:
+            return False
+    return snapshot.has_left(number, Step.LOCAL)
 
 
 def _usual_gain(snapshot: Snapshot, settings: PolicySettings) -> float:
-    """How much the refinements that are owed have added to the reward of correct structures, on average."""
+    """How much the refinements that are owed have added to the reward of correct structures, on average of the last."""
     gains = []
-    for root, component in snapshot.components.items():
-        first = snapshot.nodes[root]
+    for root in sorted(snapshot.components)[-RECENT:]:
+        component, first = snapshot.components[root], snapshot.nodes[root]
         if not first.correct or component.judged <= settings.owed_refinements:
             continue
         early = [snapshot.nodes[member].reward or 0.0 for member in component.members[: settings.owed_refinements + 1]]
