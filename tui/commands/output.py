@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from engine.ends import Forecast, forecast
-from engine.records import Candidate, RunState
+from engine.records import Candidate, CandidateState, ProposerKind, RunState
 from engine.settings import parse_run_settings
 from engine.store.reader import Reader, RunOverview
 from tui.commands.context import CommandFailed
@@ -146,6 +146,8 @@ def structure_line(structure: TriedStructure) -> str:
 def candidate_line(candidate: Candidate) -> str:
     """A candidate on one line."""
     state = str(candidate.verdict or candidate.state).replace("_", " ")
+    if candidate.state is CandidateState.PROPOSING and candidate.proposer is ProposerKind.MANUAL:
+        state = "awaiting answer"
     parts = [f"{candidate.number:>4}", f"{candidate.step:<10}", f"{state:<16}"]
     if candidate.time_us is not None:
         parts.append(f"{time_text(candidate.time_us):>9} {speedup_text(candidate.speedup):>7}")

@@ -23,6 +23,7 @@ from engine.records import (
     Step,
     Verdict,
 )
+from engine.search.policies import POLICIES
 from engine.store.control import Control
 from engine.store.reader import Reader
 from engine.store.run_store import RunStore
@@ -51,6 +52,19 @@ async def test_a_candidate_must_beat_the_best_so_far_by_what_the_run_allows(tmp_
         min(filter(None, times[:before]), default=None) for before in range(len(times))
     ]
     assert {bar.allow for bar in judge.bars} == {frozenset({"no_triton"})}
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+async def test_every_policy_searches_to_its_end_and_replays(tmp_path: Path, name: str) -> None:
+    trees = []
+    for index in range(2):
+        db = tmp_path / f"{index}.db"
+        run = make_run(db, budget=12, policy={"name": name, "width": 2})
+        state, candidates = await search(db, run, ScriptedProposer(99, 99))
+        assert state is RunState.DONE
+        trees.append([(c.number, c.parent, c.step, c.idea, c.verdict) for c in candidates])
+    assert trees[0] == trees[1]
+    assert len(trees[0]) == (1 if name == "single" else 12)
 
 
 async def test_the_same_seed_replays_the_same_tree_and_another_seed_another(tmp_path: Path) -> None:
