@@ -24,7 +24,7 @@ MOST_ELEMENTS, MOST_WEIGHTS = 1 << 20, 1 << 26
 _LEAST_ROWS, _LEAST_WIDTH = 8, 512
 """What the leading dimension and sizes of weights are not divided below."""
 
-_LEAST_SIZES = (12, 32)
+_LEAST_SIZES = (16, 32)
 """What other sizes of inputs are not divided below, at first and where the reference needs more."""
 
 Constants = dict[str, Any]

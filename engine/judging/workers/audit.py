@@ -32,6 +32,9 @@ MARGIN = 10.0
 _OFFSET = 1.5e-2
 """Values that differ by no more than this share of their size are an offset and little else."""
 
+_CONSTANT = 1e-6
+"""Values that differ by no more than this share of their size are one constant."""
+
 _STILL = 1e-4
 """The share of their variation that values must change by at least for other inputs."""
 
@@ -163,7 +166,9 @@ class _Auditor:
                 continue
             what = "its values differ" if len(outputs) == 1 else f"the values of output {index} differ"
             sentence = f"{what} from each other by {_percent(share)} of their size; the rest is an offset"
-            if max(known) <= _OFFSET:
+            if max(known) <= _CONSTANT:
+                self._found.find(Soundness.DEGENERATE, sentence)
+            elif max(known) <= _OFFSET:
                 self._found.find(Soundness.INSENSITIVE, sentence)
             else:
                 self._found.note(sentence)

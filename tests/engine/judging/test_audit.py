@@ -52,6 +52,7 @@ KINDS = {
     "a mean of what was centred": ("return nn.functional.layer_norm(x, x.shape[-1:]).mean(1)", Soundness.DEGENERATE),
     "a softmax over very many": ("return torch.softmax(x.flatten(), 0).view(x.shape)", Soundness.INSENSITIVE),
     "a sum far from zero": ("return torch.sigmoid(0.01 * x).sum(1)", Soundness.INSENSITIVE),
+    "a constant and a trace": ("return 1.0 + 1e-9 * x.double()", Soundness.DEGENERATE),
     "a large offset": ("return x + 1000.0", Soundness.INSENSITIVE),
     "inputs that do not matter": ("return x * 0.0 + self.linear.weight[: len(x)]", Soundness.INSENSITIVE),
     "dropout": ("return nn.functional.dropout(x, 0.5)", Soundness.STOCHASTIC),
