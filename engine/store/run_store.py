@@ -23,7 +23,6 @@ from engine.events import (
     Event,
     Noted,
     RecordedEvent,
-    RunChanged,
     Stalled,
     StepExhausted,
     TaskOpened,
@@ -41,7 +40,7 @@ from engine.records import (
     Step,
     Task,
 )
-from engine.store import audits, evaluations, lease, moves, proposals, steering
+from engine.store import audits, evaluations, lease, moves, proposals, run_states, steering
 from engine.store import baselines as kept_baselines
 from engine.store.database import open_writable, transaction
 from engine.store.journal import record
@@ -152,40 +151,15 @@ class RunStore:
     def set_state(self, state: RunState, reason: str = "", ended_by: str | None = None) -> None:
         """Moves the run; an ended run gets its time, its cause, and no waiting work."""
         with self._write() as connection:
-            self._enter(connection, state, reason, ended_by)
+            run_states.enter(connection, self.run_id, state, reason, ended_by)
 
     def finish(self, reason: str, ended_by: str) -> bool:
         """Ends the run as done unless a person wants something judged; returns whether it ended."""
         with self._write() as connection:
-            wanted = connection.execute(
-                "SELECT 1 FROM candidates WHERE run = ? AND NOT pruned"
-                " AND (retest OR (state = ? AND proposer = ?)) LIMIT 1",
-                (self.run_id, CandidateState.QUEUED, ProposerKind.HUMAN),
-            ).fetchone()
-            if wanted is not None:
+            if run_states.person_waits(connection, self.run_id):
                 return False
-            self._enter(connection, RunState.DONE, reason, ended_by)
+            run_states.enter(connection, self.run_id, RunState.DONE, reason, ended_by)
         return True
-
-    def _enter(self, connection: sqlite3.Connection, state: RunState, reason: str, ended_by: str | None) -> None:
-        now, before = time.time(), self.run().state
-        connection.execute(
-            "UPDATE runs SET state = ?, reason = ?, ended_by = ?, ended_at = ?,"
-            " started_at = coalesce(started_at, ?) WHERE id = ?",
-            (state, reason or None, ended_by, now if state.ended else None, now, self.run_id),
-        )
-        self._tell(connection, RunChanged(state, reason))
-        if before.ended and not state.ended:
-            self._reopen(connection)
-        if state in (RunState.DONE, RunState.STOPPED):
-            for candidate in self.candidates(*moves.WAITING):
-                moves.abandon(connection, self.run_id, candidate.number, moves.ended_reason(state))
-
-    def _reopen(self, connection: sqlite3.Connection) -> None:
-        """Lets the work that the run's end abandoned wait again, if it has a source."""
-        numbers = [candidate.number for candidate in self.candidates(CandidateState.ABANDONED)]
-        reasons = [moves.ended_reason(state) for state in RunState if state.ended]
-        moves.bring_back(connection, self.run_id, numbers, reasons)
 
     def task_opened(self, device: str, kind: str, facts: Mapping[str, Any], baselines: Mapping[str, float]) -> None:
         """Keeps what the judge said of task and machine; baselines in microseconds."""
