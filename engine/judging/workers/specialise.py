@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
@@ -147,12 +146,3 @@ def launch_key(kernel: str, specialization: Mapping[str, Any]) -> str:
     """Names what must be compiled: launches with the same key share one binary."""
     parts = {name: specialization[name] for name in ("signature", "constants", "attributes", "options")}
     return hashlib.sha256(json.dumps([kernel, parts], sort_keys=True).encode()).hexdigest()[:16]
-
-
-def unwrap(kernel: Any) -> Any:
-    """The kernel itself below autotuners and heuristics."""
-    seen = 0
-    while isinstance(kernel, triton.runtime.Autotuner | triton.runtime.Heuristics) and seen < 10:
-        kernel = kernel.fn
-        seen += 1
-    return kernel
